@@ -152,7 +152,7 @@ def judged(gaps: Vector, margin_of_one: float) -> str:
         return UNKNOWN if abs(mean) <= margin_of_one else IN_DIRECTION if mean > 0 else NOT
     if mean - half > 0:
         return REPRODUCED
-    return NOT if mean + half < 0 else IN_DIRECTION if mean > margin_of_one else UNKNOWN
+    return NOT if mean + half < 0 else UNKNOWN
 
 
 def seeds(pairs: Sequence[tuple[Run, Run]]) -> str:

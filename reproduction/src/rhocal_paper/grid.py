@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
@@ -33,9 +33,10 @@ LEVEL = 0.95
 RULE = f"""\
 A claim that one method is below another is judged by the {LEVEL:.0%} interval of their mean difference over random cuts. Cuts
 overlap, so the variance is that of Nadeau and Bengio (2003): (1/k + n_test/n_calibration) times the variance over k cuts.
-*Reproduced*: the whole interval is below −{MARGIN:g}. *In direction*: the mean is, and part of the interval is not. *Tie*: the
-whole interval is within ±{MARGIN:g}. *Not*: the whole interval is above −{MARGIN:g}. *Cannot be told*: anything else, and every
-comparison on one cut. Over several networks the interval is that of the mean difference over them. Claims of another form
+*Tie*: the whole interval is within ±{MARGIN:g}. *Reproduced*: it is below −{MARGIN:g}. *In direction*: it is below 0, and part
+of it is above −{MARGIN:g}. *Not*: it is above 0. *Cannot be told*: it holds 0, and every comparison on one cut. The best of
+several methods is on each cut the one that is lowest on the other cuts: chosen by the values that are compared, it would be too
+low by chance. Over several networks the interval is that of the mean difference over them. Claims of another form
 state their own rule, and their verdict is that of more than half of the networks."""
 
 OFFICIAL = "official"
@@ -44,10 +45,10 @@ OFFICIAL = "official"
 RULE_OF_SEEDS = f"""\
 Calibrators are fitted on the calibration set of the official split and measured on its test set. Values are means ± standard
 deviation over networks trained with different seeds. A claim that one method is below another is judged by the {LEVEL:.0%}
-interval of their mean difference over seeds (Student's t). *Reproduced*: the whole interval is below −{MARGIN:g}. *In
-direction*: the mean is, and part of the interval is not. *Tie*: the whole interval is within ±{MARGIN:g}. *Not*: the whole
-interval is above −{MARGIN:g}. *Cannot be told*: anything else, and every comparison on one seed. All seeds share one test
-set: the interval is about training, not about other images."""
+interval of their mean difference over seeds (Student's t). *Tie*: the whole interval is within ±{MARGIN:g}. *Reproduced*: it is
+below −{MARGIN:g}. *In direction*: it is below 0, and part of it is above −{MARGIN:g}. *Not*: it is above 0. *Cannot be told*:
+it holds 0, and every comparison on one seed. The best of several methods is for each seed the one that is lowest for the other
+seeds. All seeds share one test set: the interval is about training, not about other images."""
 
 ECE, ADA, MCE, KL = "ECE", "AdaECE", "MCE", "KL"
 COLUMNS = {"ece": ECE, "adaptive_ece": ADA, "mce": MCE, "kl_to_base": KL}
@@ -103,7 +104,7 @@ class Grid:
 
 
 class Level(IntEnum):
-    """Whether one mean is below another, by more than the margin (``RULE``)."""
+    """Whether one mean is below another (``RULE``)."""
 
     NOT = 0
     UNKNOWN = 1
@@ -119,13 +120,12 @@ class Level(IntEnum):
 
 def level_of(gap: float, half: float) -> Level:
     """What an interval says, by ``RULE``; ``half`` is half its length."""
-    if math.isnan(half):
-        return Level.UNKNOWN
-    if gap + half < -MARGIN:
-        return Level.CLEAR
-    if gap - half >= -MARGIN:
-        return Level.TIE if gap + half <= MARGIN else Level.NOT
-    return Level.MEAN if gap < -MARGIN else Level.UNKNOWN
+    low, high = gap - half, gap + half
+    if low >= -MARGIN and high <= MARGIN:
+        return Level.TIE
+    if high < 0:
+        return Level.CLEAR if high < -MARGIN else Level.MEAN
+    return Level.NOT if low > 0 else Level.UNKNOWN  # also of NaN
 
 
 @dataclass(frozen=True)
@@ -150,6 +150,21 @@ class Means:
             raise LookupError(min(one, other, key=lambda name: len(self.values[name, metric])))
         difference = np.subtract(self.values[one, metric], self.values[other, metric])
         return float(difference.mean()), half_interval(difference, self.test_ratio)
+
+    def with_lowest(self, methods: Sequence[str], metric: str = ECE) -> tuple[Means, str]:
+        """The same with one method more, and its name: on each split that of the methods which is lowest on the other splits.
+
+        On one split it is the lowest there; nothing is told from one split.
+        """
+        for method in methods:
+            self(method, metric)
+        n = min(len(self.values[method, metric]) for method in methods)
+        found = np.array([self.values[method, metric][:n] for method in methods])
+        others = found.sum(axis=1, keepdims=True) - found if n > 1 else found
+        best = others.argmin(axis=0)
+        names = [methods[k] for k in dict.fromkeys(best.tolist())]
+        name = names[0] if len(names) == 1 else f"lowest on other cuts ({' or '.join(names)})"
+        return replace(self, values={**self.values, (name, metric): found[best, np.arange(n)]}), name
 
     def below(self, one: str, other: str, metric: str = ECE) -> Level:
         """How one compares with another on the same splits; see ``RULE``."""

@@ -32,17 +32,17 @@ def rho_norm(_seed: int, rho: float, alpha: float) -> Calibrator:
     return RhoNormScaling.paper(rho=rho, alpha=alpha, solver="expected")
 
 
-def best_of(m: Means, suffix: str) -> float:
-    """The ρ with the lowest ECE."""
-    return min(RHOS, key=lambda rho: m(name_of(rho) + suffix))
+def with_best(m: Means, suffix: str) -> tuple[Means, str]:
+    """The best ρ as a method, and its name."""
+    return m.with_lowest([name_of(rho) + suffix for rho in RHOS])
 
 
 def before_temperature(suffix: str) -> Claim:
     """The best ρ beats temperature scaling."""
 
     def judge(m: Means) -> Finding:
-        best = name_of(best_of(m, suffix)) + suffix
-        return Claim.below(best, "temperature", m, ECE, "uncalibrated")
+        found, best = with_best(m, suffix)
+        return Claim.below(best, "temperature", found, ECE, "uncalibrated")
 
     return Claim(f"the best ρ has a lower ECE than temperature scaling{spoken(suffix)}", judge)
 
@@ -63,10 +63,10 @@ def searching_pays(suffix: str) -> Claim:
     """Some ρ is better than 2, by more than the spread over splits."""
 
     def judge(m: Means) -> Finding:
-        best = best_of(m, suffix)
-        gap, half = m.gap(name_of(2) + suffix, name_of(best) + suffix)
-        told = f"the best is ρ = {best:g}; ρ = 2 is {gap:.4f} ± {half:.4f} above"
-        return m.below(name_of(best) + suffix, name_of(2) + suffix).verdict, told
+        found, best = with_best(m, suffix)
+        gap, half = found.gap(name_of(2) + suffix, best)
+        told = f"the best: {best}; ρ = 2 is {gap:.4f} ± {half:.4f} above"
+        return found.below(best, name_of(2) + suffix).verdict, told
 
     return Claim(f"ρ = 2 is not the best: searching ρ pays{spoken(suffix)}", judge)
 
