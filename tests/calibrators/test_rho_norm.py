@@ -184,6 +184,46 @@ def test_the_upper_bound_is_attained(m, rho, gamma):
     assert np.isclose(p.max(), confidence_bounds(m, rho, gamma)[1], rtol=1e-9)
 
 
+def smallest_found(m, rho, gamma):
+    """The smallest probability of the first class, of logits with three values: its own, that of another class, the rest."""
+    own, other = np.meshgrid(np.geomspace(1e-2, 1e3, 151), np.linspace(-1, 1, 81))
+    z = np.stack([-own.ravel(), other.ravel(), np.ones(own.size)])
+    shares = (np.array([1, m - 2, 1]), np.array([1, 1, m - 2]))  # the rest at `other`, or above it
+    found = []
+    for counts in shares:
+        x = z / (gamma * (counts @ np.abs(z) ** rho) ** (1 / rho))
+        found.append(1 / (counts @ np.exp(x - x[0])))
+    return min(p.min() for p in found)
+
+
+@pytest.mark.parametrize("m", [3, 10, 1000])
+@pytest.mark.parametrize("rho", [1.0, 1.25, 2.0, 3.0])
+@pytest.mark.parametrize("gamma", [0.05, 0.3, 2.0])
+def test_the_lower_bound_is_near_the_smallest_probability(m, rho, gamma):
+    """From below, by a factor of at most m − 1."""
+    low, found = confidence_bounds(m, rho, gamma)[0], smallest_found(m, rho, gamma)
+    assert low <= found * (1 + 1e-9)
+    assert found <= low * (m - 1) * (1 + 1e-9)  # z ∝ (−1, 0, …, 1) is on the grid
+
+
+@pytest.mark.parametrize(("m", "rho", "z"), [(2, 2.0, [-1, 1]), (2, 1.25, [-1, 1]), (5, 1.0, [-1, 0, 0, 0, 0])])
+def test_the_lower_bound_is_attained_with_two_classes_and_at_rho_1(m, rho, z):
+    z = np.array([z], np.float64)
+    p = softmax(z / (0.3 * rho_norms(z, [rho])[0, 0]))[0]
+    assert np.isclose(p.min(), confidence_bounds(m, rho, 0.3)[0], rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("m", "gamma", "holds"), [(3, 0.1, False), (3, 0.3, False), (3, 0.5, True), (100, 0.05, False), (100, 0.2, True)]
+)
+def test_where_the_printed_lower_bound_holds(m, gamma, holds):
+    """At ρ = 2. It is the probability at z ∝ (−(m−1), 1, …, 1), so that it is attained where it holds."""
+    z = np.array([[1.0 - m] + [1.0] * (m - 1)])
+    printed = 1 / ((m - 1) * np.exp((1 + 1 / (m - 1)) ** 0.5 / gamma) + 1)
+    assert np.isclose(softmax(z / (gamma * np.linalg.norm(z)))[0, 0], printed, rtol=1e-9)
+    assert (smallest_found(m, 2.0, gamma) >= printed * (1 - 1e-9)) == holds
+
+
 def test_the_printed_lower_bound_is_wrong():
     """m = 3, ρ = 2, γ = .1, z ∝ (1, −1, 0): the paper says no class gets less than 2.4e−6."""
     z = np.array([[1.0, -1.0, 0.0]])

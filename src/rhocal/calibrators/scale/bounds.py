@@ -1,4 +1,4 @@
-"""Proposition 1 of the paper: how small and how large a probability ρ-Norm Scaling can give."""
+"""Proposition 1 of the paper: bounds of the probabilities that ρ-Norm Scaling can give."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from rhocal.errors import InputError
 
 
 def confidence_bounds(n_classes: int, rho: float, gamma: float) -> tuple[float, float]:
-    """Smallest and largest probability that ρ-Norm Scaling with β = 0 can give any class (Proposition 1).
+    """Bounds of the probability that ρ-Norm Scaling with β = 0 can give any class (Proposition 1).
 
     Upper: 1 / ((m−1)·exp(−k/γ) + 1), k = (1 + (m−1)^(−1/(ρ−1)))^((ρ−1)/ρ), and k = 1 at ρ = 1; it is attained.
-    Lower: 1 / ((m−1)·exp(2^((ρ−1)/ρ)/γ) + 1). The paper prints the k of the upper bound here too, which is too large: with
-    m = 3, ρ = 2, γ = 0.1 and z ∝ (1, −1, 0) a class gets 7.2e−7, and the printed bound is 2.4e−6.
+    Lower: 1 / ((m−1)·exp(2^((ρ−1)/ρ)/γ) + 1). It is attained with two classes and at ρ = 1; else no probability is so small:
+    the smallest is above it, by a factor of at most m−1. The paper prints the k of the upper bound here too. That is the
+    probability at z ∝ (−(m−1)^(1/(ρ−1)), 1, …, 1): the smallest for large γ, and too large for small ones. With m = 3, ρ = 2,
+    γ = 0.1 and z ∝ (1, −1, 0) a class gets 7.2e−7, and the printed bound is 2.4e−6.
 
     >>> low, high = confidence_bounds(3, rho=2, gamma=0.1)
     >>> z = np.array([1, -1, 0]) / np.sqrt(2)
