@@ -209,6 +209,20 @@ def test_by_hand(text, expected):
     assert np.isclose(value(text), expected, rtol=1e-12, atol=1e-15)
 
 
+@pytest.mark.parametrize("text", ["mmce", "sb-ece"])
+def test_they_are_zero_where_one_confidence_is_the_accuracy(text):
+    """With two classes that is ρ-norm scaling with β = 0: the norm of centered logits is their difference times a constant."""
+    logits, labels = synthetic(700, 2)
+    profile = Profile.from_predictions(Predictions.from_arrays(logits, labels))
+    gap = np.abs(logits[:, 1] - logits[:, 0])
+    accuracy = profile.correct.mean()
+    target = objective(text)
+    stats = of_scale(profile, profile, np.log(accuracy / (1 - accuracy)) / gap, target.needs)
+    assert target.evaluate(stats.values, Facts(profile.correct, profile.weights, 2))[0] < 1e-6
+    plain = of_scale(profile, profile, np.ones(700), target.needs)
+    assert target.evaluate(plain.values, Facts(profile.correct, profile.weights, 2))[0] > 0.01
+
+
 def test_kl_by_hand_in_both_directions():
     s = np.array([[0.6, 0.4], [0.9, 0.1]])
     g = np.sqrt(s) / np.sqrt(s).sum(1, keepdims=True)
