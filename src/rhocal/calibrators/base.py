@@ -73,7 +73,6 @@ class Calibrator(ABC):
 
     takes_groups: ClassVar[bool] = False
     """Whether it looks at the domain of a sample (``groups``)."""
-
     is_portable: ClassVar[bool] = True
     """Whether torch, ONNX and ``apply_fn`` can carry out its map."""
 
