@@ -156,7 +156,7 @@ def test_printed(over):
     text = str(rhocal.evaluate(*over, groups="predicted"))
     lines = text.splitlines()
     assert lines[0] == "2,000 samples, 5 classes"
-    assert lines[1].split() == ["metric", "value", "95", "%", "interval", "floor", "excess", "p"]
+    assert lines[1].split() == ["metric", "value", "true", "value", "(95", "%)", "if", "calibrated", "excess", "p"]
     assert len({len(line) for line in lines[1:7]}) == 1
     assert "verdict: over-confident" in text
     assert "p (Holm)" in text
