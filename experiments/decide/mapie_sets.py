@@ -19,7 +19,7 @@ from set_populations import SetPopulation, set_populations
 from sklearn.base import BaseEstimator, ClassifierMixin
 
 import rhocal
-from rhocal.calibrators.prediction_sets import SET_SCORES
+from rhocal.calibrators.policies.prediction_sets import SET_SCORES
 from rhocal.evaluation.rows import write_rows
 
 if TYPE_CHECKING:

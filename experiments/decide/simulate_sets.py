@@ -19,7 +19,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 from set_populations import SetPopulation, set_populations
 
-from rhocal.calibrators.prediction_sets import SET_SCORES, SetRule, SetScore, with_slack
+from rhocal.calibrators.policies.prediction_sets import SET_SCORES, SetRule, SetScore, with_slack
 from rhocal.evaluation.rows import write_rows
 from rhocal.metrics.inference.conformal import conformal_limit, samples_for
 

@@ -8,8 +8,8 @@ import numpy as np
 
 import rhocal
 from rhocal.calibrators import CALIBRATORS
-from rhocal.calibrators.policy import Certificate, Policy
-from rhocal.calibrators.prediction_sets import SetRule
+from rhocal.calibrators.policies.policy import Certificate, Policy
+from rhocal.calibrators.policies.prediction_sets import SetRule
 
 METHODS = tuple(CALIBRATORS)
 SPECIAL = (0.0, -0.0, 1.0, -1.0, np.nan, np.inf, -np.inf, 1e-320, 1e-300, 1e300, -1e300, 1e16, 2.0**-1074, 0.5, 3.0)

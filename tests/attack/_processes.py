@@ -12,8 +12,8 @@ import typer
 
 import rhocal.calibrators.applying
 import rhocal.dask
-import rhocal.data.content
-import rhocal.data.followed
+import rhocal.data.storage.content
+import rhocal.data.storage.followed
 import rhocal.evaluation.monitor
 import rhocal.reporting.tables  # noqa: F401
 from rhocal.cli import app

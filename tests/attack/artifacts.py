@@ -21,7 +21,7 @@ from tests.attack import MEMORY, REFUSED, Counts, rounds
 from tests.attack._calibrators import METHODS, SPECIAL, fitted, hostile_logits, random_policy
 
 import rhocal
-from rhocal.data.container import checksum
+from rhocal.data.storage.container import checksum
 
 N_MUTATIONS = 60
 """Mutations of an artifact before the next one is taken."""

@@ -11,8 +11,8 @@ import rhocal
 from helpers import quick, run, synthetic
 from rhocal.calibrators import CALIBRATORS
 from rhocal.calibrators.options import declarations
-from rhocal.calibrators.policy import Certificate, Policy
-from rhocal.data.container import checksum
+from rhocal.calibrators.policies.policy import Certificate, Policy
+from rhocal.data.storage.container import checksum
 from rhocal.errors import FileError, InputError
 
 Z, Y = synthetic(150, 3)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rhocal.calibrators.memory import MAX_SAMPLES, Memory
+from rhocal.calibrators.online.memory import MAX_SAMPLES, Memory
 
 
 def tied(n, seed):

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 import rhocal
-from rhocal.calibrators.memory import MAX_SAMPLES, Memory
-from rhocal.calibrators.online_evidence import Evidence
+from rhocal.calibrators.online.evidence import Evidence
+from rhocal.calibrators.online.memory import MAX_SAMPLES, Memory
 from rhocal.errors import FileError, InputError, SuspiciousInputWarning
 
 pytestmark = pytest.mark.filterwarnings("ignore::rhocal.errors.RhocalWarning")

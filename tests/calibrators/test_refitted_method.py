@@ -5,9 +5,9 @@ import pytest
 
 import rhocal
 from helpers import synthetic
+from rhocal.calibrators.bootstrap.refitted_method import method_of_refits, richest_method
 from rhocal.calibrators.cascade.cascade import FreeCascade
 from rhocal.calibrators.guard import fit_without_warnings
-from rhocal.calibrators.refitted_method import method_of_refits, richest_method
 from rhocal.data.predictions import Predictions
 from rhocal.errors import RhocalWarning
 from rhocal.numerics.special import log_softmax, softmax

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import rhocal
-from rhocal.calibrators.memory import Memory
-from rhocal.calibrators.repetition import is_copy, is_tied
+from rhocal.calibrators.online.memory import Memory
+from rhocal.calibrators.online.repetition import is_copy, is_tied
 
 PROBS = np.array([0.02, 0.1, 0.98])
 LOGITS = np.c_[np.zeros(3), np.log(PROBS / (1 - PROBS))]

@@ -10,12 +10,12 @@ from typer.testing import CliRunner
 
 import rhocal
 from helpers import synthetic
-from rhocal.calibrators import replicates
+from rhocal.calibrators.bootstrap import replicates
+from rhocal.calibrators.bootstrap.refitted_method import method_of_refits
+from rhocal.calibrators.bootstrap.replicates import bootstrap_source, interval_of
+from rhocal.calibrators.bootstrap.resampling import draw_weights
 from rhocal.calibrators.compose import chain
 from rhocal.calibrators.guard import fit_without_warnings
-from rhocal.calibrators.refitted_method import method_of_refits
-from rhocal.calibrators.replicates import bootstrap_source, interval_of
-from rhocal.calibrators.resampling import draw_weights
 from rhocal.calibrators.ridge_centers import drawn_centers, ridge_centers
 from rhocal.cli import app, in_options
 from rhocal.data.predictions import Predictions

@@ -16,8 +16,8 @@ from rhocal.cli import app
 from rhocal.cli.monitor import files
 from rhocal.cli.monitor_run import exclusive
 from rhocal.cli.options import Arrays
-from rhocal.data import followed
 from rhocal.data.spec import InputSpec
+from rhocal.data.storage import followed
 from rhocal.errors import FileError
 from rhocal.evaluation.monitor import Monitor
 

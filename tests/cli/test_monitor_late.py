@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from helpers import synthetic
 from rhocal.cli import app
 from rhocal.data.formats.parquet import exact_values
-from rhocal.data.late_labels import id_key
+from rhocal.data.labels.late import id_key
 from rhocal.errors import InputError
 from rhocal.evaluation.monitor import Monitor
 

@@ -13,9 +13,9 @@ import pytest
 
 import rhocal
 from helpers import synthetic
-from rhocal.data.checksums import combine
 from rhocal.data.files import read
 from rhocal.data.formats import base
+from rhocal.data.storage.checksums import combine
 from rhocal.errors import FileError, RhocalError
 from rhocal.evaluation.measure import measure
 

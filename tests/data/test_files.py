@@ -14,9 +14,9 @@ import rhocal
 from helpers import card_of, quick, synthetic
 from rhocal.calibrators import CALIBRATORS
 from rhocal.data import files
-from rhocal.data.atomic import writing
 from rhocal.data.formats import write_arrays
 from rhocal.data.formats.base import Names
+from rhocal.data.storage.atomic import writing
 from rhocal.errors import FileError, InputError
 
 Z, Y = synthetic(30, 3, dtype=np.float32)

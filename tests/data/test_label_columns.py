@@ -9,7 +9,7 @@ import pytest
 
 import rhocal
 from helpers import as_parquet, run, synthetic
-from rhocal.data.label_columns import label_columns
+from rhocal.data.labels.columns import label_columns
 from rhocal.data.predictions import Predictions
 from rhocal.data.spec import InputSpec
 from rhocal.errors import InputError

@@ -9,9 +9,9 @@ import pytest
 import rhocal
 from helpers import synthetic
 from rhocal.calibrators.applying import apply
-from rhocal.data.atomic import writing
 from rhocal.data.formats import base, write_arrays
-from rhocal.data.part_file import PartFile
+from rhocal.data.storage.atomic import writing
+from rhocal.data.storage.part_file import PartFile
 from rhocal.errors import FileError
 
 Z, Y = synthetic(400, 4, dtype=np.float32)

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 import rhocal
-from rhocal.data.labels import positive_column
+from rhocal.data.labels.per_sample import positive_column
 from rhocal.data.predictions import Predictions
 from rhocal.data.score_names import named_class, score_name
 from rhocal.data.spec import InputSpec

@@ -4,7 +4,7 @@ import pytest
 
 import rhocal
 from helpers import ROOT
-from rhocal.data.verbal_confidence import WORDS
+from rhocal.data.language_models.verbal_confidence import WORDS
 from rhocal.errors import InputError
 
 

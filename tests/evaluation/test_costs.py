@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import rhocal
-from rhocal.calibrators.policy import Policy
+from rhocal.calibrators.policies.policy import Policy
 from rhocal.data.cost_files import read_costs
 from rhocal.errors import FileError, InputError
 from rhocal.evaluation.costs import binary_costs, minimize_cost

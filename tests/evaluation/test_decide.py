@@ -6,7 +6,7 @@ import torch
 
 import rhocal
 from helpers import fit_map, synthetic
-from rhocal.calibrators.policy import NEVER, Policy
+from rhocal.calibrators.policies.policy import NEVER, Policy
 from rhocal.errors import InputError
 from rhocal.evaluation.decide import decide
 from rhocal.reporting.model_card import model_card

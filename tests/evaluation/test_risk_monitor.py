@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 import rhocal
 from helpers import as_parquet, synthetic
-from rhocal.calibrators.policy import Certificate, Policy
+from rhocal.calibrators.policies.policy import Certificate, Policy
 from rhocal.cli import app
 from rhocal.errors import FileError
 from rhocal.evaluation.monitor import Monitor

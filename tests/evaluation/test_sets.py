@@ -6,7 +6,7 @@ from scipy.stats import beta
 
 import rhocal
 from helpers import synthetic
-from rhocal.calibrators.prediction_sets import ALWAYS, SET_SCORES, SetRule
+from rhocal.calibrators.policies.prediction_sets import ALWAYS, SET_SCORES, SetRule
 from rhocal.errors import FewSamplesWarning, FileError, InputError
 from rhocal.metrics.inference.conformal import conformal_limit, conformal_rank, coverage_range, samples_for
 from rhocal.numerics.numpy_ops import NUMPY
@@ -204,7 +204,7 @@ def test_ties_at_the_limit_are_mentioned():
 
 
 def test_sets_in_artifacts(tmp_path):
-    from rhocal.data.container import read_tensors, write_tensors
+    from rhocal.data.storage.container import read_tensors, write_tensors
 
     cal, path = rhocal.TemperatureScaling().fit(Z, Y), tmp_path / "cal.safetensors"
     cal.policy_ = rhocal.decide_sets(cal, Z, Y, coverage=0.9, score="raps", per_class=True).policy

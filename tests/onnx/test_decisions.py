@@ -8,8 +8,8 @@ from onnx import TensorProto, helper
 
 import rhocal
 from helpers import synthetic
-from rhocal.calibrators.policy import NEVER, Policy
-from rhocal.calibrators.prediction_sets import ALWAYS, SET_SCORES, SetRule
+from rhocal.calibrators.policies.policy import NEVER, Policy
+from rhocal.calibrators.policies.prediction_sets import ALWAYS, SET_SCORES, SetRule
 from rhocal.onnx import export, save_model
 
 Z, Y = synthetic(400, 3, dtype=np.float32)

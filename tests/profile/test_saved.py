@@ -7,7 +7,7 @@ import pytest
 
 import rhocal
 from helpers import real, run, synthetic
-from rhocal.data.container import read_tensors, write_tensors
+from rhocal.data.storage.container import read_tensors, write_tensors
 from rhocal.errors import FileError, InputError
 from rhocal.profile import saved as saved_profile
 

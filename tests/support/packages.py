@@ -9,10 +9,11 @@ SOURCE = ROOT / "src" / "rhocal"
 PAGE = ROOT / "CONTRIBUTING.md"
 BEGIN, END = "<!-- packages: written by `make packages` -->", "<!-- end of packages -->"
 ORDER = (
-    "numerics", "data", "data/formats", "profile", "objectives", "optimize", "calibrators", "calibrators/scale",
-    "calibrators/linear", "calibrators/binary", "calibrators/order", "calibrators/compose", "calibrators/cascade",
-    "calibrators/portable", "metrics", "metrics/inference", "evaluation", "reporting", "reporting/curves",
-    "reporting/plots", "reporting/sections", "sklearn", "torch", "onnx", "dask", "integrations", "cli",
+    "numerics", "data", "data/labels", "data/formats", "data/language_models", "data/storage", "profile", "objectives",
+    "optimize", "calibrators", "calibrators/scale", "calibrators/linear", "calibrators/binary", "calibrators/order",
+    "calibrators/compose", "calibrators/cascade", "calibrators/correctness", "calibrators/online", "calibrators/bootstrap",
+    "calibrators/policies", "calibrators/portable", "metrics", "metrics/inference", "evaluation", "reporting",
+    "reporting/curves", "reporting/plots", "reporting/sections", "sklearn", "torch", "onnx", "dask", "integrations", "cli",
 )  # fmt: skip
 """Each package imports only those above it; `tests/laws/test_layers.py` checks it."""
 

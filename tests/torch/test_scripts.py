@@ -6,8 +6,8 @@ import torch
 
 import rhocal
 from helpers import synthetic
-from rhocal.calibrators.policy import Policy
-from rhocal.calibrators.prediction_sets import SetRule
+from rhocal.calibrators.policies.policy import Policy
+from rhocal.calibrators.policies.prediction_sets import SetRule
 
 M = 5
 POLICIES = {

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rhocal.data.content import content_key
 from rhocal.data.files import read
 from rhocal.data.predictions import Predictions
 from rhocal.data.spec import InputSpec
+from rhocal.data.storage.content import content_key
 from rhocal.errors import FileError
 from rhocal.evaluation.compare import CalibrationSplit, compare, file_sources, network_name, random_split, run
 from rhocal.evaluation.rows import Row, read_rows, write_rows

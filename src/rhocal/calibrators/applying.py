@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rhocal.calibrators.policy import AUTOMATE
+from rhocal.calibrators.policies.policy import AUTOMATE
 from rhocal.data.arrays import restore_shape
-from rhocal.data.atomic import check_output
 from rhocal.data.formats.questions import NO_OPTION
 from rhocal.data.predictions import SMALLEST_PROB
 from rhocal.data.sources import as_source
 from rhocal.data.spec import InputSpec
-from rhocal.data.writers import Arrays, open_writer
+from rhocal.data.storage.atomic import check_output
+from rhocal.data.storage.writers import Arrays, open_writer
 from rhocal.errors import InputError
 from rhocal.numerics.special import row_max
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from rhocal.calibrators import Calibrator
-    from rhocal.calibrators.replicates import Replicates
+    from rhocal.calibrators.bootstrap.replicates import Replicates
     from rhocal.data.blocks import BlockRef
     from rhocal.data.predictions import Predictions
     from rhocal.data.sources import Source

@@ -14,11 +14,12 @@ from rhocal import __version__
 from rhocal.calibrators import CALIBRATORS, Calibrator
 from rhocal.calibrators.fitted_values import validate_fitted
 from rhocal.calibrators.options import declarations, validate_options
-from rhocal.calibrators.policy import build_policy, describe_policy
+from rhocal.calibrators.policies.policy import build_policy, describe_policy
 from rhocal.calibrators.registry import PRIOR_SHIFT
 from rhocal.calibrators.weighting import Weighting
-from rhocal.data.atomic import as_path
-from rhocal.data.container import (
+from rhocal.data.spec import KINDS, Kind
+from rhocal.data.storage.atomic import as_path
+from rhocal.data.storage.container import (
     Tensors,
     build_verified,
     class_array,
@@ -29,7 +30,6 @@ from rhocal.data.container import (
     stored_smallest_prob,
     write_tensors,
 )
-from rhocal.data.spec import KINDS, Kind
 from rhocal.errors import FileError, InputError
 from rhocal.numerics.masks import MIN_MASK_GAP
 from rhocal.objectives import Objective

@@ -16,7 +16,7 @@ from rhocal.calibrators import estimator
 from rhocal.calibrators.exporting import exported_map, pure_function
 from rhocal.calibrators.map import best_scale
 from rhocal.calibrators.options import fitted_attributes
-from rhocal.calibrators.policy import PolicyAttribute, policy_of
+from rhocal.calibrators.policies.policy import PolicyAttribute, policy_of
 from rhocal.calibrators.scoring import apply_map, validated_scores
 from rhocal.calibrators.top_k import fit_top_k
 from rhocal.data.arrays import is_dask, is_tensor
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from rhocal.calibrators.fitted_values import Constraint
     from rhocal.calibrators.folds import Fold
     from rhocal.calibrators.map import Map
-    from rhocal.calibrators.online import OnlineCalibration
-    from rhocal.calibrators.online_evidence import Update
-    from rhocal.calibrators.policy import Decisions
+    from rhocal.calibrators.online.calibration import OnlineCalibration
+    from rhocal.calibrators.online.evidence import Update
+    from rhocal.calibrators.policies.policy import Decisions
     from rhocal.calibrators.serving import CompiledCalibrator
     from rhocal.calibrators.weighting import Weighting
     from rhocal.numerics.special import Floats
@@ -246,7 +246,7 @@ class Calibrator(ABC):
         can be stated with the first batch; ``spec`` is ``kind``, ``ignore_index``, ``class_axis`` and ``clusters``; a cluster
         counts as one sample. Where the map does not change, ``policy_`` stays; where it does, there is none.
         """
-        from rhocal.calibrators.online import update_calibrator  # noqa: PLC0415 - it imports this module
+        from rhocal.calibrators.online.calibration import update_calibrator  # noqa: PLC0415 - it imports this module
 
         return update_calibrator(self._fitted(), logits, labels, sample_weight, half_life, alpha, spec)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from rhocal.calibrators.map import Map, calibrate
-from rhocal.data.labels import positive_column
+from rhocal.data.labels.per_sample import positive_column
 from rhocal.errors import InputError
 from rhocal.numerics.numpy_ops import ArrayOps
 from rhocal.numerics.ops import Parameters

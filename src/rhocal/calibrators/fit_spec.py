@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from rhocal.calibrators.base import Calibrator
 from rhocal.data.columns import name_key
-from rhocal.data.label_columns import NUMBER
-from rhocal.data.labels import class_names, positive_column
+from rhocal.data.labels.columns import NUMBER
+from rhocal.data.labels.per_sample import class_names, positive_column
 from rhocal.data.spec import InputSpec, Kind
 from rhocal.data.top_k import TopK
 from rhocal.errors import InputError

@@ -21,8 +21,8 @@ from rhocal.calibrators.guard import check
 from rhocal.calibrators.scale.scale_search import ScaleSearch
 from rhocal.calibrators.summary import BlockSummary, summarize_block
 from rhocal.calibrators.validated_fit import fit_validated
-from rhocal.data.labels import positive_column
-from rhocal.data.masked_labels import refuse_masked_labels, warn_of_far_labels
+from rhocal.data.labels.masked import refuse_masked_labels, warn_of_far_labels
+from rhocal.data.labels.per_sample import positive_column
 from rhocal.data.predictions import SMALLEST_PROB, Predictions
 from rhocal.data.sampling import sampling_threshold
 from rhocal.data.scores import suspect_labels

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rhocal.data.masked_labels import refuse_masked_labels
+from rhocal.data.labels.masked import refuse_masked_labels
 from rhocal.data.sampling import sampling_keys, subsample_size
 from rhocal.errors import RhocalWarning
 from rhocal.numerics.threads import BLOCK_ENTRIES

@@ -105,7 +105,7 @@ def adapt(
     """
     from rhocal.calibrators.artifact import load
     from rhocal.data.arguments import check_level
-    from rhocal.data.atomic import check_artifact_output
+    from rhocal.data.storage.atomic import check_artifact_output
     from rhocal.evaluation.adapt import adapt_to_shares, adapt_to_source
 
     if features is not None or target_features is not None or (arrays.weights is not None and labeled is not None):

@@ -44,7 +44,7 @@ def reweight_file(
 ) -> None:
     """Fit the method of an artifact again with importance weights, print what they are worth, and save it."""
     from rhocal.calibrators.artifact import load
-    from rhocal.data.atomic import check_artifact_output
+    from rhocal.data.storage.atomic import check_artifact_output
     from rhocal.evaluation.covariate_shift import reweight_data
 
     target = covariates.target or new

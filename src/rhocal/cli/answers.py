@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rhocal.calibrators import Calibrator
-    from rhocal.calibrators.correctness import CorrectnessModel
+    from rhocal.calibrators.correctness.model import CorrectnessModel
     from rhocal.cli.execution import ExecutionOptions
     from rhocal.cli.options import Arrays
     from rhocal.data.formats.base import StoredFile
@@ -73,7 +73,7 @@ def fit_answers(
     as_json: bool,
 ) -> None:
     """Fit a model of answers on a log, and save it."""
-    from rhocal.calibrators.correctness import CorrectnessModel
+    from rhocal.calibrators.correctness.model import CorrectnessModel
     from rhocal.reporting import tables
 
     file = answers_file(path, arrays, "--features", options.subjects)
@@ -170,10 +170,10 @@ def load_for(artifact: Path, path: Path, arrays: Arrays) -> Calibrator:
     import numpy as np
 
     from rhocal.calibrators.artifact import load
-    from rhocal.calibrators.correctness_file import FORMAT
-    from rhocal.calibrators.correctness_file import load as load_model
-    from rhocal.calibrators.correctness_rows import AnswerProbabilities
-    from rhocal.data.container import format_of
+    from rhocal.calibrators.correctness.file import FORMAT
+    from rhocal.calibrators.correctness.file import load as load_model
+    from rhocal.calibrators.correctness.rows import AnswerProbabilities
+    from rhocal.data.storage.container import format_of
 
     if format_of(artifact) != FORMAT:
         return load(artifact)

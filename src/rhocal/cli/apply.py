@@ -26,7 +26,7 @@ from rhocal.errors import InputError
 
 if TYPE_CHECKING:
     from rhocal.calibrators import Calibrator
-    from rhocal.calibrators.replicates import Replicates
+    from rhocal.calibrators.bootstrap.replicates import Replicates
     from rhocal.data.spec import InputSpec
 
 
@@ -97,8 +97,8 @@ def apply_(
     """
     from rhocal.calibrators.applying import WRITE, apply_source
     from rhocal.calibrators.artifact import FORMAT
-    from rhocal.data.atomic import check_output
-    from rhocal.data.container import format_of
+    from rhocal.data.storage.atomic import check_output
+    from rhocal.data.storage.container import format_of
 
     if write not in WRITE:
         raise InputError(f"--write is {' or '.join(WRITE)}; got {write!r}")
@@ -176,8 +176,8 @@ def _replicates(
     clusters: str | None,
 ) -> Replicates | None:
     """Fits on resamples, if intervals are wanted."""
-    from rhocal.calibrators.correctness_rows import AnswerProbabilities
-    from rhocal.calibrators.replicates import bootstrap_source
+    from rhocal.calibrators.bootstrap.replicates import bootstrap_source
+    from rhocal.calibrators.correctness.rows import AnswerProbabilities
     from rhocal.data.arguments import check_level
     from rhocal.reporting import tables
 

@@ -247,7 +247,7 @@ def keeping_methods(names: list[str], *, are_named: bool) -> list[str]:
 
 def _check(sources: list[Path], output: Path | None, report: Path | None, arrays: Arrays, *, resume: bool) -> None:
     """Raise an error for options that exclude each other, before any work."""
-    from rhocal.data.atomic import check_output
+    from rhocal.data.storage.atomic import check_output
 
     if report is not None:
         check_report(report)

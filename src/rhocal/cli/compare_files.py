@@ -60,7 +60,7 @@ class LogitsFile:
     @cached_property
     def key(self) -> str:
         """Changes with its bytes, and with what is stated about them."""
-        from rhocal.data.content import content_key
+        from rhocal.data.storage.content import content_key
 
         options = [self.kind, self.positive, *(getattr(self.arrays, field.name) for field in fields(self.arrays))]
         options += [] if self.clusters is None else [self.clusters]

@@ -60,7 +60,7 @@ class TopKNetwork:
     @cached_property
     def key(self) -> str:
         """Changes with its bytes, and with what is stated about them."""
-        from rhocal.data.content import content_key
+        from rhocal.data.storage.content import content_key
 
         labels = [] if self.arrays.labels is None else [self.arrays.labels]
         stated = [self.arrays.labels_name, self.arrays.weights, self.clusters]

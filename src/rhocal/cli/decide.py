@@ -71,7 +71,7 @@ def decide(
     With `--coverage 0.9` prediction sets are found: the classes that a sample may have, so that 90 % of sets hold the class
     of their sample. A set of a single class is automated.
     """
-    from rhocal.data.atomic import check_artifact_output
+    from rhocal.data.storage.atomic import check_artifact_output
     from rhocal.evaluation.decide import decide_source
 
     set_question = sets.question(promise.otherwise)
@@ -119,8 +119,8 @@ def decide(
 
 def refuse_saving(artifact: Path | None) -> None:
     """Raise an error for a model of answers, whose file holds no policy."""
-    from rhocal.calibrators.correctness_file import FORMAT
-    from rhocal.data.container import format_of
+    from rhocal.calibrators.correctness.file import FORMAT
+    from rhocal.data.storage.container import format_of
 
     if artifact is not None and artifact.is_file() and format_of(artifact) == FORMAT:
         raise InputError(

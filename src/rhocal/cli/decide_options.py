@@ -208,7 +208,7 @@ class SetOptions:
 
     def question(self, otherwise: str) -> SetQuestion | None:
         """The same as the library takes it; None if no sets are wanted."""
-        from rhocal.calibrators.prediction_sets import SET_SCORES
+        from rhocal.calibrators.policies.prediction_sets import SET_SCORES
         from rhocal.data.arguments import check_level
         from rhocal.evaluation.sets import SetQuestion
 

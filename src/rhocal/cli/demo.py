@@ -11,7 +11,7 @@ import typer
 from rhocal.cli.compare import show_comparison
 from rhocal.cli.options import Arrays, Json, print_json
 from rhocal.cli.report import write
-from rhocal.data.atomic import make_folder
+from rhocal.data.storage.atomic import make_folder
 from rhocal.errors import MissingExtraError
 
 if TYPE_CHECKING:

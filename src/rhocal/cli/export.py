@@ -63,7 +63,7 @@ def export(
     (docs/portable.md).
     """
     from rhocal.calibrators.artifact import load
-    from rhocal.data.atomic import check_output
+    from rhocal.data.storage.atomic import check_output
     from rhocal.onnx import export as to_file
     from rhocal.onnx import save_model
 
@@ -124,7 +124,7 @@ def _export_text(
 
     from rhocal.calibrators.artifact import load
     from rhocal.calibrators.portable import portable_map, to_sql
-    from rhocal.data.atomic import check_output, writing
+    from rhocal.data.storage.atomic import check_output, writing
 
     if model is not None:
         raise InputError(f"MODEL: {model} would be an ONNX model; SQL and JSON are written of the calibrator alone")

@@ -79,8 +79,8 @@ def fit(
     from rhocal.calibrators.decisions import with_decision_kept
     from rhocal.calibrators.fitting import fit as fit_source
     from rhocal.calibrators.registry import DEFAULT_METHOD, DEFAULT_PROFILE_METHOD
-    from rhocal.data.atomic import check_artifact_output
-    from rhocal.data.container import format_of
+    from rhocal.data.storage.atomic import check_artifact_output
+    from rhocal.data.storage.container import format_of
     from rhocal.data.streams import source_files
     from rhocal.evaluation.evaluate import UNCALIBRATED
     from rhocal.evaluation.measure import Measurement, measure_source

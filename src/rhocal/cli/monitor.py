@@ -23,7 +23,7 @@ from rhocal.errors import InputError
 
 if TYPE_CHECKING:
     from rhocal.calibrators import Calibrator
-    from rhocal.data.late_labels import LateLabels
+    from rhocal.data.labels.late import LateLabels
     from rhocal.evaluation.monitor import Monitor
 
 MAX_SECONDS = 86_400
@@ -162,7 +162,7 @@ def monitor(
 
 
 def _late_labels(folder: Path, id_name: str, arrays: Arrays, clusters: str | None, source: str) -> LateLabels:
-    from rhocal.data.late_labels import LateLabels
+    from rhocal.data.labels.late import LateLabels
 
     if source == STANDARD_INPUT or clusters is not None:
         raise InputError("--labels-from: labels that come later are joined with files of a folder, without --clusters")
@@ -207,7 +207,7 @@ def _watch_policy(watched: Monitor, cal: Calibrator | None, state: Path) -> None
 
 
 def _show(watched: Monitor, *, as_json: bool) -> None:
-    from rhocal.data.late_labels import n_waiting
+    from rhocal.data.labels.late import n_waiting
     from rhocal.reporting import tables
     from rhocal.reporting.monitor import table_values
 

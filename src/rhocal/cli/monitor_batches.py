@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from rhocal.calibrators import Calibrator
     from rhocal.data.blocks import Block
-    from rhocal.data.late_labels import LateLabels
+    from rhocal.data.labels.late import LateLabels
     from rhocal.data.spec import InputSpec
     from rhocal.evaluation.monitor import Monitor
 
@@ -55,7 +55,7 @@ def files(
     A file that is written under its final name cannot be read before it is whole; who follows waits for it. Hidden files
     are not complete. ``own`` are files of the monitor itself, which may lie in the folder.
     """
-    from rhocal.data.followed import follow_renames, forget_absent
+    from rhocal.data.storage.followed import follow_renames, forget_absent
     from rhocal.data.streams import parquet_files
 
     if not folder.is_dir():
@@ -128,7 +128,7 @@ class Notes:
 
     def labels_without_samples(self, watched: Monitor, late: LateLabels) -> None:
         """Labels came, samples wait, and no label was ever joined."""
-        from rhocal.data.late_labels import n_counted, n_waiting
+        from rhocal.data.labels.late import n_counted, n_waiting
 
         n = n_waiting(watched.positions)
         if late.labels and n and not n_counted(watched.positions):
@@ -147,7 +147,7 @@ def new_batches(
     watched: Monitor, path: Path, present: set[str], arrays: Arrays, spec: InputSpec, clusters: str | None = None
 ) -> Iterator[Batch]:
     """Rows of a file that are not counted yet."""
-    from rhocal.data.followed import Position, file_status, find_position, new_rows
+    from rhocal.data.storage.followed import Position, file_status, find_position, new_rows
 
     positions, status = watched.positions, file_status(path)
     _check_mode(path, positions.get(path.name), is_late=False)
@@ -171,8 +171,8 @@ def late_batches(
     watched: Monitor, path: Path, present: set[str], arrays: Arrays, spec: InputSpec, late: LateLabels
 ) -> Iterator[Batch]:
     """Rows of a file whose labels have come; the others wait."""
-    from rhocal.data.followed import Position, file_status, find_position
-    from rhocal.data.late_labels import labeled_rows
+    from rhocal.data.labels.late import labeled_rows
+    from rhocal.data.storage.followed import Position, file_status, find_position
 
     positions, status = watched.positions, file_status(path)
     stored = positions.get(path.name)

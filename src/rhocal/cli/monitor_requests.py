@@ -47,7 +47,7 @@ def leave_requests(state: Path, notes: Mapping[str, str | None]) -> bool:
 
 def carry_out_requests(watched: Monitor, state: Path) -> list[str]:
     """Do what was asked for and is not done yet; the actions. What cannot be read is named once and skipped."""
-    from rhocal.data.late_labels import drop_waiting
+    from rhocal.data.labels.late import drop_waiting
 
     path = requests_file(state)
     text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""

@@ -31,7 +31,7 @@ CALIBRATOR, NOTHING = "-c", ""
 @contextmanager
 def exclusive(state: Path) -> Iterator[None]:
     """Let no other monitor use the state: each would overwrite what the other counted. A process that is killed lets go."""
-    from rhocal.data.part_file import try_lock
+    from rhocal.data.storage.part_file import try_lock
 
     path = state.with_name(f".{state.name}.lock")
     try:

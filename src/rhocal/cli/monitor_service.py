@@ -113,7 +113,7 @@ class Service:
 
     def report(self, watched: Monitor, event: str | None = None, **details: Any) -> None:
         """Publish what the monitor knows, and log the event, if there is one."""
-        from rhocal.data.late_labels import n_waiting
+        from rhocal.data.labels.late import n_waiting
         from rhocal.reporting.monitor import event_record, flat_values, prometheus_text, status_page
 
         values, time = watched.values(), now()

@@ -27,7 +27,7 @@ def profile(
     split is used if the file has two splits.
     """
     from rhocal.calibrators.fitting import profile_source
-    from rhocal.data.atomic import check_artifact_output
+    from rhocal.data.storage.atomic import check_artifact_output
     from rhocal.profile.saved import save_profile
 
     check_artifact_output("-o", output, [path])

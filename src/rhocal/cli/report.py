@@ -67,7 +67,7 @@ def report(
     The test split is used if the file has one. Of a file of the k best classes the report is about whether the best one is
     right. The file may also be the JSON of a report; then its page is written again.
     """
-    from rhocal.data.atomic import check_folder
+    from rhocal.data.storage.atomic import check_folder
     from rhocal.evaluation.evaluate import check_tolerance
     from rhocal.metrics.inference.design import SamplingDesign
     from rhocal.reporting.document import build_document, to_json
@@ -135,7 +135,7 @@ def origin(title: str, paths: Sequence[Path]) -> Provenance:
 
 def check_report(output: Path) -> None:
     """Raise an error for a report that cannot be written: the wrong ending, no such folder, or missing packages."""
-    from rhocal.data.atomic import check_folder
+    from rhocal.data.storage.atomic import check_folder
     from rhocal.reporting.page import check_packages
 
     if output.suffix not in {".html", ".htm"}:

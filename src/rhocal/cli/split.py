@@ -58,8 +58,8 @@ def split(
     """
     import numpy as np
 
-    from rhocal.data.atomic import check_output
     from rhocal.data.formats import write_arrays
+    from rhocal.data.storage.atomic import check_output
 
     if output.suffix not in {*ONE_FILE, *TABLES}:
         raise InputError(f"{output}: a split is written to {', '.join((*ONE_FILE, *TABLES))}")
@@ -134,7 +134,7 @@ def _all_arrays(contents: Contents, arrays: Arrays) -> dict[str, NDArray[Any]]:
     from rhocal.data.columns import match_columns
     from rhocal.data.formats.base import read_all
     from rhocal.data.formats.copies import storable
-    from rhocal.data.label_columns import label_values
+    from rhocal.data.labels.columns import label_values
     from rhocal.data.spec import InputSpec
 
     file, names = contents.file, contents.names
@@ -173,7 +173,7 @@ def _two_classes(name: str, classes: Any, labels: Any) -> NDArray[Any] | None:
     """The two classes, second the one that a single column of scores is named after; None if it is named after none."""
     import numpy as np
 
-    from rhocal.data.label_columns import label_values
+    from rhocal.data.labels.columns import label_values
     from rhocal.data.score_names import score_class
 
     values = label_values(labels, None) if classes is None else np.asarray(classes)

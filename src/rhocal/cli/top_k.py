@@ -100,7 +100,7 @@ class TopKInput:
         import numpy as np
 
         from rhocal.data.files import only_array
-        from rhocal.data.labels import per_sample
+        from rhocal.data.labels.per_sample import per_sample
 
         if Path(name).is_file():
             return per_sample(only_array(Path(name), "groups"), name, self.top.n_samples, "values")
@@ -186,7 +186,7 @@ def apply_top_k_file(
 
     from rhocal.calibrators.top_k import apply_top_k, as_scale, calibrate_top_k
     from rhocal.data.formats import write_arrays
-    from rhocal.data.labels import class_names
+    from rhocal.data.labels.per_sample import class_names
 
     if output.suffix != ".npz":
         raise InputError(f"-o: top-k data is written to a .npz file; got {output}")

@@ -13,8 +13,8 @@ from rhocal.errors import InputError
 
 if TYPE_CHECKING:
     from rhocal.calibrators import Calibrator
-    from rhocal.calibrators.online import OnlineCalibration
-    from rhocal.calibrators.online_evidence import Update
+    from rhocal.calibrators.online.calibration import OnlineCalibration
+    from rhocal.calibrators.online.evidence import Update
 
 
 @grouped
@@ -71,8 +71,8 @@ def update(
     from dataclasses import replace
 
     from rhocal.calibrators.artifact import load
-    from rhocal.calibrators.online import OnlineCalibration
-    from rhocal.data.atomic import check_artifact_output
+    from rhocal.calibrators.online.calibration import OnlineCalibration
+    from rhocal.data.storage.atomic import check_artifact_output
     from rhocal.data.streams import has_splits
 
     if state.resolve() == output.resolve():
@@ -125,7 +125,7 @@ def _is_same(one: Calibrator, other: Calibrator) -> bool:
 def _show(
     steps: list[tuple[Path, Update]], online: OnlineCalibration, cal: Calibrator, output: Path, *, as_json: bool
 ) -> None:
-    from rhocal.calibrators.online_evidence import LOST_POLICY
+    from rhocal.calibrators.online.evidence import LOST_POLICY
     from rhocal.reporting import tables
 
     has_lost_policy = cal.policy_ is not None and online.policy is None

@@ -14,7 +14,7 @@ from rhocal.errors import FileError, InputError, RhocalError, one_line
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from rhocal.data.checksums import Piece
+    from rhocal.data.storage.checksums import Piece
 
 N_BLOCKS_AHEAD = 2
 """Blocks that are read while another is processed."""

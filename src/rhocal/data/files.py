@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from rhocal.data.atomic import writing
 from rhocal.data.blocks import Block, missing_labels
 from rhocal.data.formats import open_file
 from rhocal.data.formats.base import Names, StoredFile, read_all
+from rhocal.data.storage.atomic import writing
 from rhocal.data.top_k_files import VALUES
 from rhocal.errors import FileError, MissingArrayError
 

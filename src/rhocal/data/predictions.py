@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import numpy as np
 
 from rhocal.data.arrays import Scores, check_containers, scan_scores
-from rhocal.data.class_order import in_class_order, positive_class, single_column_name
 from rhocal.data.columns import class_order, frame_columns
-from rhocal.data.labels import class_names, cluster_numbers, sample_groups, sample_labels, sample_weights
+from rhocal.data.labels.class_order import in_class_order, positive_class, single_column_name
+from rhocal.data.labels.masked import refuse_infinite_labels
+from rhocal.data.labels.per_sample import class_names, cluster_numbers, sample_groups, sample_labels, sample_weights
 from rhocal.data.logit_sizes import MAX_LOGIT, MAX_SINGLE_LOGIT, MIN_SINGLE_LOGIT, check_size
-from rhocal.data.masked_labels import refuse_infinite_labels
 from rhocal.data.resolution import SMALLEST_PROB, Resolution
 from rhocal.data.scores import SUM_TOLERANCE, as_matrix, check_scores, finite_masks, in_memory
 from rhocal.data.spec import KINDS, InputSpec, Kind

@@ -9,7 +9,7 @@ import numpy as np
 
 from rhocal.data.arrays import is_tensor
 from rhocal.data.columns import frame_columns, name_key
-from rhocal.data.labels import positive_column
+from rhocal.data.labels.per_sample import positive_column
 from rhocal.errors import InputError
 
 if TYPE_CHECKING:

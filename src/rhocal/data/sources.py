@@ -12,14 +12,14 @@ import numpy as np
 
 from rhocal.data.arrays import is_dask
 from rhocal.data.blocks import Block, HeldBlock, NumberedBlock, concat_blocks, n_columns
-from rhocal.data.checksums import verify
 from rhocal.data.columns import shown
 from rhocal.data.executors import Executor, LocalExecutor
-from rhocal.data.label_columns import text_classes
-from rhocal.data.masked_labels import refuse_masked_labels
+from rhocal.data.labels.columns import text_classes
+from rhocal.data.labels.masked import refuse_masked_labels
 from rhocal.data.predictions import Predictions
 from rhocal.data.sampling import PilotRows, fits_in_pilot, pilot_blocks, pilot_rows, pilot_size
 from rhocal.data.spec import InputSpec
+from rhocal.data.storage.checksums import verify
 from rhocal.data.tasks import (
     BlockTask,
     Outcome,
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from rhocal.data.blocks import BlockRef
-    from rhocal.data.checksums import Piece
     from rhocal.data.formats.base import LogFacts
+    from rhocal.data.storage.checksums import Piece
 
 R = TypeVar("R")
 

@@ -13,12 +13,12 @@ import numpy as np
 
 from rhocal.data.blocks import Block
 from rhocal.data.columns import shown
-from rhocal.data.container import format_of
 from rhocal.data.files import Contents, Split, only_array, read
 from rhocal.data.formats import READERS, is_gzip, open_file, open_files
 from rhocal.data.formats.base import Names, StoredFile, blocks_of_files
 from rhocal.data.sources import ReadLog, Source
 from rhocal.data.spec import InputSpec
+from rhocal.data.storage.container import format_of
 from rhocal.errors import FileError, InputError
 
 if TYPE_CHECKING:

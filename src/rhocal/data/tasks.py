@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import numpy as np
 
 from rhocal.data.blocks import Block, missing_labels, read_block
-from rhocal.data.class_order import counted_names
 from rhocal.data.columns import frame_columns, shown
+from rhocal.data.labels.class_order import counted_names
 from rhocal.data.predictions import Predictions
 from rhocal.data.sampling import PilotRows, pilot_rows
 from rhocal.data.scores import suspect_order
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rhocal.data.blocks import BlockRef
-    from rhocal.data.checksums import Piece
     from rhocal.data.spec import InputSpec
+    from rhocal.data.storage.checksums import Piece
 
 R = TypeVar("R")
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rhocal.calibrators.fit_spec import check_calibrator, named_positive, spec_of_fit
-from rhocal.calibrators.policy import Policy
+from rhocal.calibrators.policies.policy import Policy
 from rhocal.data.arguments import check_finite, check_whole
 from rhocal.data.sources import as_source
 from rhocal.errors import InputError

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rhocal.calibrators.fit_spec import check_calibrator, named_positive, spec_of_fit
-from rhocal.calibrators.policy import NEVER, Certificate, Policy
-from rhocal.data.labels import sample_groups
+from rhocal.calibrators.policies.policy import NEVER, Certificate, Policy
+from rhocal.data.labels.per_sample import sample_groups
 from rhocal.data.sources import as_source
 from rhocal.errors import InputError
 from rhocal.evaluation.clusters import one_of_each_cluster

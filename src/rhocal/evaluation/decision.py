@@ -10,7 +10,7 @@ from rhocal.data.arguments import show_level
 from rhocal.metrics.inference.risk_control import AT_LEAST
 
 if TYPE_CHECKING:
-    from rhocal.calibrators.policy import Policy
+    from rhocal.calibrators.policies.policy import Policy
     from rhocal.numerics.special import Vector
 
 TITLES = {

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rhocal.data.logs import EvaluationLog
+from rhocal.data.language_models.logs import EvaluationLog
 from rhocal.data.sources import as_source
 from rhocal.data.spec import InputSpec, Kind
 from rhocal.data.top_k import TopK, refuse_for_top_k

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rhocal.data.atomic import writing
+from rhocal.data.storage.atomic import writing
 from rhocal.errors import InputError, counted
 from rhocal.evaluation.bets import (
     FIRST_CENTER,

@@ -11,7 +11,7 @@ from rhocal.calibrators.fit_spec import stated_classes
 from rhocal.data.arguments import check_finite, check_level
 from rhocal.data.columns import class_order, frame_columns, name_key, shown
 from rhocal.data.cost_files import REVIEW
-from rhocal.data.labels import positive_column
+from rhocal.data.labels.per_sample import positive_column
 from rhocal.errors import InputError, one_line
 from rhocal.metrics.inference.risk_control import AT_LEAST, FIXED_DENOMINATOR, RISKS, Risk
 from rhocal.metrics.inference.units import MAX_UNITS, are_counts

@@ -21,7 +21,7 @@ from rhocal.metrics.inference.risk_control import AT_LEAST
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from rhocal.calibrators.policy import Certificate, Decisions, Policy
+    from rhocal.calibrators.policies.policy import Certificate, Decisions, Policy
     from rhocal.numerics.special import Vector
 
 TITLES = {

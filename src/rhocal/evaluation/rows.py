@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rhocal.calibrators.fitting import SUBSAMPLED
-from rhocal.data.atomic import writing
 from rhocal.data.spreadsheet_cells import cell_text, text_cell
+from rhocal.data.storage.atomic import writing
 from rhocal.metrics import CORE, METRICS
 
 if TYPE_CHECKING:

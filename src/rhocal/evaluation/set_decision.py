@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rhocal.calibrators.prediction_sets import ALWAYS, SetRule
+from rhocal.calibrators.policies.prediction_sets import ALWAYS, SetRule
 from rhocal.data.arguments import show_level
 from rhocal.evaluation.decision import plain_name, show_percent
 from rhocal.metrics.inference.conformal import conformal_rank
@@ -17,8 +17,8 @@ from rhocal.numerics.special import binomial_upper
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rhocal.calibrators.policy import Policy
-    from rhocal.calibrators.prediction_sets import SetEvidence
+    from rhocal.calibrators.policies.policy import Policy
+    from rhocal.calibrators.policies.prediction_sets import SetEvidence
 
 MIN_TIED_SHARE = 0.001
 """Share of samples that are tied at a limit before it is mentioned."""

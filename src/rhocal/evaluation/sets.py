@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rhocal.calibrators.fit_spec import check_calibrator, spec_of_fit
-from rhocal.calibrators.policy import Policy
-from rhocal.calibrators.prediction_sets import (
+from rhocal.calibrators.policies.policy import Policy
+from rhocal.calibrators.policies.prediction_sets import (
     ALWAYS,
     N_FREE,
     PENALTY,
@@ -107,7 +107,7 @@ def decide_sets(
         The smallest probability that the set holds the class of a sample, over the draw of these samples and of the new one.
     score
         ``lac`` (the smallest sets on average), ``aps`` (sets that adapt to a sample and are never empty) or ``raps`` (the same
-        without large sets); see ``rhocal.calibrators.prediction_sets``. No score is randomized.
+        without large sets); see ``rhocal.calibrators.policies.prediction_sets``. No score is randomized.
     per_class
         Whether the coverage holds for the samples of each class (a limit for each class), not for all together. A class
         with too few samples is in every set.

@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import TensorProto, helper
 
 from rhocal.calibrators.exporting import exported_map, single_column, wants_probs
-from rhocal.data.atomic import check_output, permissions, sync, writing
+from rhocal.data.storage.atomic import check_output, permissions, sync, writing
 from rhocal.errors import FileError, InputError, RhocalWarning, warn
 from rhocal.onnx import parity
 from rhocal.onnx.attach import LARGEST_FILE, OLDEST_OPSET, about, attach, check_model, decision_outputs

@@ -10,7 +10,7 @@ from onnx import TensorProto, helper
 
 from rhocal import __version__
 from rhocal.calibrators.map import calibrate, two_columns
-from rhocal.calibrators.policy import decide_rows
+from rhocal.calibrators.policies.policy import decide_rows
 from rhocal.onnx.classifiers import Label, name_classes
 from rhocal.onnx.ops import Builder, Node, OnnxOps
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rhocal.calibrators.map import Map
-    from rhocal.calibrators.policy import Policy
+    from rhocal.calibrators.policies.policy import Policy
 
 OPSET = 17
 """Of models of our own: old enough for every runtime in use."""

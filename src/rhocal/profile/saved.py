@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rhocal.data.container import PROFILE, build_verified, class_array, class_list, read_tensors, write_tensors
 from rhocal.data.spec import KINDS
+from rhocal.data.storage.container import PROFILE, build_verified, class_array, class_list, read_tensors, write_tensors
 from rhocal.errors import FileError, InputError
 from rhocal.numerics.masks import MIN_MASK_GAP
 from rhocal.profile.curve_table import Table

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rhocal.data.labels import class_names, cluster_numbers, sample_groups, sample_labels, sample_weights
+from rhocal.data.labels.per_sample import class_names, cluster_numbers, sample_groups, sample_labels, sample_weights
 from rhocal.data.predictions import Predictions
 from rhocal.data.spec import InputSpec
 from rhocal.data.top_k import SMALLEST_LOG

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rhocal.calibrators import Calibrator
 from rhocal.calibrators.top_k import apply_top_k
 from rhocal.data.files import write_text
-from rhocal.data.labels import sample_groups
+from rhocal.data.labels.per_sample import sample_groups
 from rhocal.data.spec import InputSpec
 from rhocal.data.top_k import TopK, refuse_for_top_k
 from rhocal.errors import FileError, InputError

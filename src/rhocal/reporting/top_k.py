@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rhocal.calibrators.correctness_rows import AnswerProbabilities
+from rhocal.calibrators.correctness.rows import AnswerProbabilities
 from rhocal.reporting.document import build_document
 
 if TYPE_CHECKING:

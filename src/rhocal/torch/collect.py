@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from rhocal.calibrators import Calibrator, calibrator
 from rhocal.calibrators.decisions import with_decision_kept
 from rhocal.calibrators.registry import DEFAULT_METHOD
-from rhocal.data.labels import check_sample_shape
+from rhocal.data.labels.per_sample import check_sample_shape
 from rhocal.data.scores import sample_shape
 from rhocal.errors import InputError
 from rhocal.torch.pretrained import is_pretrained, pretrained_class, with_loss

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from rhocal.calibrators.exporting import wants_probs
-from rhocal.calibrators.policy import decide_rows
+from rhocal.calibrators.policies.policy import decide_rows
 from rhocal.torch.module import CalibratorModule, ExactBuffers
 from rhocal.torch.ops import TorchOps
 
 if TYPE_CHECKING:
     from rhocal.calibrators.map import Map
-    from rhocal.calibrators.policy import Policy
+    from rhocal.calibrators.policies.policy import Policy
 
 
 class DecisionModule(ExactBuffers):

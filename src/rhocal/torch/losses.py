@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rhocal.data.labels import check_sample_shape
+from rhocal.data.labels.per_sample import check_sample_shape
 from rhocal.data.scores import sample_shape
 from rhocal.errors import InputError
 from rhocal.objectives import Objective, objective

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from rhocal.data.labels import check_sample_shape
+from rhocal.data.labels.per_sample import check_sample_shape
 from rhocal.data.scores import sample_shape
 from rhocal.errors import InputError, MissingExtraError
 from rhocal.metrics import METRICS

@@ -12,7 +12,7 @@ if sys.platform == "win32":
 else:
     import fcntl
 
-from rhocal.data.atomic import make_folder
+from rhocal.data.storage.atomic import make_folder
 from rhocal.errors import FileError
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING
 
-from rhocal.data.atomic import make_folder
 from rhocal.data.files import write_text
+from rhocal.data.storage.atomic import make_folder
 from rhocal.errors import RhocalWarning
 from rhocal.evaluation.compare import network_name
 from rhocal.evaluation.rows import write_rows

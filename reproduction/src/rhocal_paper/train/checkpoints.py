@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from rhocal.data.atomic import writing
+from rhocal.data.storage.atomic import writing
 from rhocal.errors import FileError
 
 if TYPE_CHECKING:

@@ -13,7 +13,6 @@ from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from rhocal.data.atomic import writing
 from rhocal.data.columns import is_other, shown
 from rhocal.data.formats.delimited import csv_file, open_csv, write_csv, write_tsv
 from rhocal.data.formats.inspect_log import open_eval
@@ -25,6 +24,7 @@ from rhocal.data.formats.parquet import open_parquet, write_parquet
 from rhocal.data.formats.pt import open_pt
 from rhocal.data.formats.safetensors import open_safetensors, write_safetensors
 from rhocal.data.formats.zarr import open_zarr
+from rhocal.data.storage.atomic import writing
 from rhocal.errors import FileError, RhocalError, one_line
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from rhocal.data.blocks import Block
-from rhocal.data.checksums import Piece, verify
 from rhocal.data.formats.copies import CopiedArray
-from rhocal.data.label_columns import as_label_array
+from rhocal.data.labels.columns import as_label_array
 from rhocal.data.spec import KINDS
+from rhocal.data.storage.checksums import Piece, verify
 from rhocal.errors import FileError, MissingArrayError, RhocalError, one_line
 from rhocal.numerics.special import widened
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rhocal.data.blocks import BlockRef
-    from rhocal.data.checksums import Member
     from rhocal.data.spec import Kind
+    from rhocal.data.storage.checksums import Member
 
 Arrays = dict[str, Any]
 

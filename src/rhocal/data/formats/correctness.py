@@ -16,7 +16,7 @@ import numpy as np
 from rhocal.data.formats.base import LogFacts
 from rhocal.data.formats.copies import written_values
 from rhocal.data.formats.questions import CORRECT, QUESTION_IDS, as_score, first_key, log_file, right_or_wrong
-from rhocal.data.verbal_confidence import verbal_confidence
+from rhocal.data.language_models.verbal_confidence import verbal_confidence
 from rhocal.errors import FileError, InputError
 
 if TYPE_CHECKING:

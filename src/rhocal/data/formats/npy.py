@@ -14,7 +14,7 @@ from rhocal.errors import FileError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rhocal.data.checksums import Member
+    from rhocal.data.storage.checksums import Member
 
 
 class Header(NamedTuple):

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rhocal.data.checksums import Member
 from rhocal.data.formats.archives import check_directory
 from rhocal.data.formats.base import Arrays, Names, StoredArray, StoredFile, without_bfloat16
 from rhocal.data.formats.copies import storable
 from rhocal.data.formats.npy import Header, npy_array, read_header, with_objects
+from rhocal.data.storage.checksums import Member
 from rhocal.errors import FileError
 
 if TYPE_CHECKING:

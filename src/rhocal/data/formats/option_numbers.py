@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rhocal.data.formats.questions import MAX_DIGITS
-from rhocal.data.label_columns import NUMBER
+from rhocal.data.labels.columns import NUMBER
 from rhocal.errors import FileError
 
 if TYPE_CHECKING:

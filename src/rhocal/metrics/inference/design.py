@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rhocal.data.labels import refuse_empty_clusters
+from rhocal.data.labels.per_sample import refuse_empty_clusters
 from rhocal.errors import InputError, SuspiciousInputWarning, counted, warn
 from rhocal.metrics.scored import Scored
 from rhocal.numerics.bins import bin_totals

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rhocal.data.atomic import writing
+from rhocal.data.storage.atomic import writing
 from rhocal.errors import FileError, MissingExtraError
 
 if TYPE_CHECKING:

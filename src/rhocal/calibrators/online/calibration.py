@@ -38,9 +38,9 @@ from rhocal.calibrators.compose.chain import Chain
 from rhocal.calibrators.cross_validation import paired_over_samples
 from rhocal.calibrators.fit_spec import check_calibrator, spec_of_fit
 from rhocal.calibrators.guard import SampleScores, fit_without_warnings
-from rhocal.calibrators.memory import Memory
-from rhocal.calibrators.online_evidence import Evidence, Update
-from rhocal.calibrators.repetition import is_copy
+from rhocal.calibrators.online.evidence import Evidence, Update
+from rhocal.calibrators.online.memory import Memory
+from rhocal.calibrators.online.repetition import is_copy
 from rhocal.data.arguments import check_finite, check_level
 from rhocal.data.predictions import Predictions
 from rhocal.data.sources import as_source
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from rhocal.calibrators.base import Calibrator
-    from rhocal.calibrators.policy import Policy
+    from rhocal.calibrators.policies.policy import Policy
     from rhocal.data.spec import Kind
     from rhocal.numerics.special import Floats, Vector
 
@@ -258,14 +258,14 @@ class OnlineCalibration:
 
         It holds outputs and labels of the samples in memory.
         """
-        from rhocal.calibrators.online_state import save_online  # noqa: PLC0415 - it imports this module
+        from rhocal.calibrators.online.state import save_online  # noqa: PLC0415 - it imports this module
 
         save_online(self, path)
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> OnlineCalibration:
         """Read what ``save`` wrote."""
-        from rhocal.calibrators.online_state import load_online  # noqa: PLC0415 - it imports this module
+        from rhocal.calibrators.online.state import load_online  # noqa: PLC0415 - it imports this module
 
         return load_online(path)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from rhocal.calibrators.fitted_values import Values
-from rhocal.calibrators.prediction_sets import SetRule, build_sets, describe_sets, set_rows
+from rhocal.calibrators.policies.prediction_sets import SetRule, build_sets, describe_sets, set_rows
 from rhocal.data.arguments import show_level
 from rhocal.errors import FileError, InputError
 from rhocal.numerics.numpy_ops import NUMPY
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rhocal.calibrators.base import Calibrator
-    from rhocal.data.container import Tensors
+    from rhocal.data.storage.container import Tensors
     from rhocal.numerics.ops import Ops, Parameters, Value
     from rhocal.numerics.special import Floats, Vector
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rhocal.data.blocks import read_block
-from rhocal.data.followed import Position, RowDigest, file_status, identity_of
 from rhocal.data.formats.parquet import exact_values, read_table
+from rhocal.data.storage.followed import Position, RowDigest, file_status, identity_of
 from rhocal.data.streams import other_files, parquet_files
 from rhocal.errors import FileError, InputError
 

@@ -21,7 +21,7 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from rhocal.calibrators.memory import Memory
+    from rhocal.calibrators.online.memory import Memory
     from rhocal.numerics.special import Floats, Vector
 
 MAX_CHANCE = 1e-6

@@ -10,11 +10,11 @@ import numpy as np
 
 from rhocal.calibrators.artifact import SCHEMA as ARTIFACT_SCHEMA
 from rhocal.calibrators.artifact import build, describe
-from rhocal.calibrators.memory import Memory
-from rhocal.calibrators.online import MEMORY_SHARES, OnlineCalibration
-from rhocal.calibrators.online_evidence import Evidence
-from rhocal.data.atomic import as_path
-from rhocal.data.container import Tensors, build_verified, read_tensors, write_tensors
+from rhocal.calibrators.online.calibration import MEMORY_SHARES, OnlineCalibration
+from rhocal.calibrators.online.evidence import Evidence
+from rhocal.calibrators.online.memory import Memory
+from rhocal.data.storage.atomic import as_path
+from rhocal.data.storage.container import Tensors, build_verified, read_tensors, write_tensors
 from rhocal.errors import FileError
 
 if TYPE_CHECKING:

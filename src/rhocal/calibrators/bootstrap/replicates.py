@@ -9,7 +9,7 @@ only if a member of the family is right.
 A ridge pulls all replicates alike, so that the centers of ridges are drawn too (``rhocal.calibrators.ridge_centers``).
 
 Where a fit chose a method, or fell back to one, replicates are fits of the richest method that the samples do not exclude
-(``rhocal.calibrators.refitted_method``).
+(``rhocal.calibrators.bootstrap.refitted_method``).
 
 Isotonic regression, Venn–Abers and Bayesian binning are not fitted again, because a bootstrap of them covers less than its
 level: their intervals are those of likelihood ratios (``rhocal.calibrators.binary.monotone_interval``).
@@ -35,6 +35,8 @@ import numpy as np
 
 from rhocal.calibrators.binary.monotone_bounds import MonotoneBounds
 from rhocal.calibrators.binary.one_vs_rest import BinaryCalibrator
+from rhocal.calibrators.bootstrap.refitted_method import method_of_refits, richest_method
+from rhocal.calibrators.bootstrap.resampling import draw_weights, effective_clusters, effective_variance_clusters
 from rhocal.calibrators.clusters import with_design_effect
 from rhocal.calibrators.compose.auto import AutoCalibrator
 from rhocal.calibrators.compose.chain import Chain
@@ -42,8 +44,6 @@ from rhocal.calibrators.estimator import unfitted
 from rhocal.calibrators.fit_spec import check_calibrator, named_positive, spec_of_fit
 from rhocal.calibrators.guard import fit_without_warnings
 from rhocal.calibrators.linear.prior_shift import PriorShift
-from rhocal.calibrators.refitted_method import method_of_refits, richest_method
-from rhocal.calibrators.resampling import draw_weights, effective_clusters, effective_variance_clusters
 from rhocal.calibrators.ridge_centers import drawn_centers
 from rhocal.calibrators.scoring import validated_scores
 from rhocal.calibrators.validated_fit import effective_size

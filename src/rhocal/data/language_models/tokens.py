@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rhocal.data.labels import per_sample
+from rhocal.data.labels.per_sample import per_sample
 from rhocal.errors import InputError, one_line
 
 if TYPE_CHECKING:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rhocal.calibrators.artifact import MODEL_OF_ANSWERS
-from rhocal.calibrators.correctness import CorrectnessModel
-from rhocal.data.atomic import as_path
-from rhocal.data.container import (
+from rhocal.calibrators.correctness.model import CorrectnessModel
+from rhocal.data.spec import KINDS
+from rhocal.data.storage.atomic import as_path
+from rhocal.data.storage.container import (
     Tensors,
     build_verified,
     different_names,
@@ -17,7 +18,6 @@ from rhocal.data.container import (
     stored_smallest_prob,
     write_tensors,
 )
-from rhocal.data.spec import KINDS
 from rhocal.errors import FileError
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from rhocal.calibrators.cross_validation import N_FOLDS, paired_over_samples
 from rhocal.calibrators.folds import Folds
 from rhocal.calibrators.guard import MIN_COMPARED_SAMPLES
 from rhocal.data.columns import shown
-from rhocal.data.labels import per_sample, sample_groups, sample_weights
+from rhocal.data.labels.per_sample import per_sample, sample_groups, sample_weights
 from rhocal.data.predictions import Predictions
 from rhocal.data.spec import InputSpec
 from rhocal.errors import BoundaryWarning, GuardWarning, InputError, SuspiciousInputWarning, not_fitted, warn
@@ -151,7 +151,7 @@ class CorrectnessModel:
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the fitted model as one ``.safetensors`` file; ``CorrectnessModel.load`` and ``rhocal apply`` read it."""
-        from rhocal.calibrators.correctness_file import save  # noqa: PLC0415 - it imports this module
+        from rhocal.calibrators.correctness.file import save  # noqa: PLC0415 - it imports this module
 
         if not hasattr(self, "offsets_"):
             raise not_fitted("this CorrectnessModel is not fitted yet; call fit(score, correct) first")
@@ -160,7 +160,7 @@ class CorrectnessModel:
     @classmethod
     def load(cls, path: str | PathLike[str]) -> CorrectnessModel:
         """Read a model that ``save`` wrote; all of it is checked."""
-        from rhocal.calibrators.correctness_file import load  # noqa: PLC0415 - it imports this module
+        from rhocal.calibrators.correctness.file import load  # noqa: PLC0415 - it imports this module
 
         return load(path)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rhocal.data.columns import name_key
-from rhocal.data.label_columns import kept_label_columns
+from rhocal.data.labels.columns import kept_label_columns
 from rhocal.data.scores import first_no_number
 from rhocal.errors import InputError, counted, one_line
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rhocal.data.columns import check_classes_named, match_columns, name_key, shown, spellings
-from rhocal.data.label_columns import label_values
+from rhocal.data.labels.columns import label_values
 from rhocal.data.score_names import score_class, score_name
 from rhocal.errors import InputError
 

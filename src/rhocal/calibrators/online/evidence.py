@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from rhocal.calibrators.base import Calibrator
-    from rhocal.calibrators.online import OnlineCalibration
+    from rhocal.calibrators.online.calibration import OnlineCalibration
 
 LOST_POLICY = "the policy was removed: it was certified for another map; certify one on labeled samples (rhocal decide)"
 

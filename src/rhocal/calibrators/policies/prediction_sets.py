@@ -30,7 +30,7 @@ from rhocal.numerics.threads import row_blocks
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from rhocal.data.container import Tensors
+    from rhocal.data.storage.container import Tensors
     from rhocal.numerics.ops import Ops, Parameters, Value
     from rhocal.numerics.special import Floats, Vector
 

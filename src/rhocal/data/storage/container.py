@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from rhocal import __version__
-from rhocal.data.atomic import ARTIFACT_ENDING, writing
+from rhocal.data.storage.atomic import ARTIFACT_ENDING, writing
 from rhocal.errors import FileError, InputError, one_line
 
 if TYPE_CHECKING:

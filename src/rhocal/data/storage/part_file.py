@@ -14,7 +14,7 @@ import zlib
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
-from rhocal.data.atomic import permissions, sync_folder
+from rhocal.data.storage.atomic import permissions, sync_folder
 from rhocal.errors import FileError
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ import numpy as np
 from rhocal.data.formats import check_writable, write_arrays
 from rhocal.data.formats.npy import npy_header
 from rhocal.data.formats.safetensors import safetensors_header
-from rhocal.data.part_file import PartFile
+from rhocal.data.storage.part_file import PartFile
 from rhocal.errors import FileError, InputError
 
 if TYPE_CHECKING:

@@ -83,10 +83,10 @@ def verbal_confidence(value: Any) -> float:
     Parameters
     ----------
     value
-        A number from 0 to 1, or a text with a percentage ("85 %", "I am 85 percent sure"), a fraction ("8/10"), a number
-        from 0 to 1, or one of the phrases of ``rhocal.data.verbal_confidence.WORDS`` ("very likely"). Texts that deny or
-        bound what they state ("not 100 % sure", "less than 50 %"), ranges, statements about anything but the answer ("10 %
-        chance of error"), and numbers that may be something else are errors.
+        A number from 0 to 1, or a text with a percentage ("85 %", "I am 85 percent sure"), a fraction ("8/10"), a
+        number from 0 to 1, or one of the phrases of ``rhocal.data.language_models.verbal_confidence.WORDS`` ("very
+        likely"). Texts that deny or bound what they state ("not 100 % sure", "less than 50 %"), ranges, statements
+        about anything but the answer ("10 % chance of error"), and numbers that may be something else are errors.
 
     Returns
     -------
