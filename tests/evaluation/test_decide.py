@@ -261,7 +261,10 @@ def test_segments_of_images(cal, as_labels):
     segments = np.where(np.arange(2000) % 2, "north", "south")
     flat = decide(cal, Z[2000:4000], Y[2000:4000], target=0.3, segments=segments)
     images, marks = Z[2000:4000].reshape(20, 100, 3), as_labels(Y[2000:4000].reshape(20, 100))
-    assert decide(cal, images, marks, target=0.3, segments=segments.reshape(20, 100)).to_dict() == flat.to_dict()
+    for labels in (marks, as_labels(Y[2000:4000])):
+        assert decide(cal, images, labels, target=0.3, segments=segments.reshape(20, 100)).to_dict() == flat.to_dict()
+    with pytest.raises(InputError, match="transpose"):
+        decide(cal, images, as_labels(Y[2000:4000]), target=0.3, segments=segments.reshape(100, 20))
 
 
 def test_segments_that_are_small_empty_or_without_positives():

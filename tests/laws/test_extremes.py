@@ -234,6 +234,13 @@ def test_probabilities_that_do_not_hold_the_logits_are_refused(name, size, dtype
     assert any("reads probabilities" in trial.get("skipped", "") for trial in auto.solution_.trials)
 
 
+def test_probabilities_that_are_equal_but_for_rounding_are_refused():
+    probs = np.full((200, 2), [sum([0.05] * 10), 0.5])
+    assert probs[0, 0] != 0.5
+    with pytest.raises(InputError, match=r"equal but for rounding.* make them exactly equal"):
+        rhocal.calibrator("isotonic").fit(probs, CHANCE[:1].repeat(200) % 2, kind="probs")
+
+
 @pytest.mark.parametrize("name", ["platt", "quadratic"])
 def test_the_log_odds_of_two_classes_are_held_at_any_size(name):
     labels = np.where(np.arange(120) < 40, CHANCE % 2, NORMAL[:, :2].argmax(axis=1))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
+from rhocal.calibrators.base import Calibrator
 from rhocal.calibrators.options import validate_options
 from rhocal.calibrators.scale.scale import ScaleCalibrator
 from rhocal.data.logit_sizes import check_differences
@@ -17,11 +18,13 @@ from rhocal.profile.profile import Profile
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from rhocal.calibrators.base import Calibrator
     from rhocal.calibrators.map import Map
 
 
-C = TypeVar("C", bound="Calibrator")
+C = TypeVar("C", bound=Calibrator)
+
+FITTED = frozenset(name for name in (*Calibrator.__annotations__, "map_", "policy_") if name.endswith("_"))
+"""Attributes that belong to a fit. Others, also those that end in an underscore, are the caller's."""
 
 
 def fit_validated(
@@ -42,7 +45,7 @@ def fit_validated(
         data = data.prepared()
         if isinstance(calibrator, ScaleCalibrator):
             data = Profile.from_prepared(data)
-    for name in [name for name in vars(calibrator) if name.endswith("_")]:
+    for name in FITTED & vars(calibrator).keys():
         del vars(calibrator)[name]  # an earlier fit, and what was certified for its map
     calibrator.classes_, calibrator.kind_ = data.classes, kind or data.kind
     if calibrator.reads_probs and isinstance(data, Predictions):

@@ -42,12 +42,17 @@ def check_size(size: float) -> None:
 def check_differences(data: Predictions, name: str) -> None:
     """Refuse logits that differ, and in no row enough for a fit on probabilities."""
     difference = largest_difference(data)
-    if 0 < difference < MIN_DIFFERENCE:
+    if not 0 < difference < MIN_DIFFERENCE:
+        return
+    if data.kind != "logits":
         raise InputError(
-            f"{name} reads probabilities, which do not hold logits so close to each other: they differ by {difference:g} in "
-            f"a row at most, and must by {MIN_DIFFERENCE:g} at least. Multiply the logits by a constant, or use temperature or "
-            "svs"
+            f"{name} cannot learn from probabilities that are equal but for rounding: in no row do two of their logarithms "
+            f"differ by {MIN_DIFFERENCE:g}. Use temperature or svs, or make them exactly equal"
         )
+    raise InputError(
+        f"{name} reads probabilities, which do not hold logits so close to each other: they differ by {difference:g} in "
+        f"a row at most, and must by {MIN_DIFFERENCE:g} at least. Multiply the logits by a constant, or use temperature or svs"
+    )
 
 
 def largest_difference(data: Predictions) -> float:

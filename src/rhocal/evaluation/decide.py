@@ -141,7 +141,8 @@ def decide(
             "segments: this calibrator reads groups, whose risks can be certified: give segments=groups alone"
         )
     if segments is not None and hasattr(labels, "__len__"):  # the source calls them groups
-        segments = sample_groups(segments, np.shape(labels), "logits", "segments")
+        shapes = np.shape(labels), np.shape(segments)  # flat labels are allowed beside segments of the samples' shape
+        segments = sample_groups(segments, max(shapes, key=len), "logits", "segments").reshape(shapes[1])
     source = as_source(logits, labels, sample_weight, groups if segments is None else segments, spec=spec)
     source = one_of_each_cluster(source, clusters, calibrator)
     if reference is not None:
