@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from joint_models import Model, class_bias, over, perfect, two
+from joint_models import Model, class_bias, over, perfect, temperature, two
 
 import rhocal
 from rhocal.errors import RhocalWarning
@@ -31,6 +31,8 @@ MODELS = [
     Model("over-confident by .01, two classes", 300, over(0.01)),
     Model("one class of ten, logit + 0.1", 1000, class_bias(0.1)),
     Model("over-confident by .04, two classes", 300, over(0.04)),
+    Model("logits × 1.5, five classes", 50, temperature(5, 1.5)),
+    Model("logits × 2, five classes", 50, temperature(5, 2)),
 ]
 
 

@@ -283,6 +283,37 @@ def test_the_number_that_decides_is_not_that_of_a_gap_of_chance():
     assert max(needed) < 16_000  # experiments/coverage/needed.md: as many samples decide all verdicts of this model
 
 
+def test_one_interval_beyond_the_tolerance_decides():
+    """Logits × 2: of 150 samples nine in ten verdicts are *beyond*, and 8,600 samples were said to decide."""
+    needed = []
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        logits = rng.normal(0, 2, (50, 5))
+        labels = np.minimum((rng.random((50, 1)) > softmax(logits).cumsum(axis=1)).sum(axis=1), 4)
+        found = rhocal.evaluate(softmax(2 * logits), labels, metrics=["ece"], classes=list(range(5)))
+        if found.state == "undecided" and found.distinguishable:
+            needed.append(found.n_needed or np.inf)
+    assert len(needed) > 5
+    assert 60 <= np.median(needed) <= 400
+
+
+@pytest.mark.parametrize("n_replicates", [10, 18, 39])
+def test_too_few_draws_are_not_called_too_few_samples(n_replicates):
+    rng = np.random.default_rng(0)
+    logits = rng.normal(0, 2, (3000, 4))
+    labels = np.minimum((rng.random((3000, 1)) > softmax(logits).cumsum(axis=1)).sum(axis=1), 3)
+    options = {"tolerance": 0.05, "metrics": ["ece"], "n_replicates": n_replicates, "classes": [0, 1, 2, 3]}
+    found = rhocal.evaluate(softmax(3 * logits), labels, **options)
+    if n_replicates == 39:
+        assert found.state == "beyond"
+        return
+    assert (found.state, found.n_needed) == ("undecided", None)
+    assert found.verdict == (
+        f"too few draws to tell: an interval lies beyond the tolerance of 5.0 points, but {n_replicates} draws are too few "
+        "to reject perfect calibration at 5 %; n_replicates must be at least 39"
+    )
+
+
 def test_two_samples_decide_nothing_and_no_number_is_made_up():
     """The estimate of two samples is noise: it tells nothing about how many would decide."""
     probs = np.array([[0.6, 0.2, 0.1, 0.1], [0.1, 0.5, 0.2, 0.2]])

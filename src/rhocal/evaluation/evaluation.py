@@ -100,7 +100,7 @@ class Evaluation:
     error: Interval
     """The error that the state is about: of two classes the ECE of the positive one, else ECE."""
     n_needed: int | None
-    """About how many samples would decide, if the state is undecided; None otherwise, or if only far more would."""
+    """About how many samples would decide, if the state is undecided; None otherwise, if far more would, or with few draws."""
     n_draws: int
     """Draws behind the p-values: none is smaller than 1 / (1 + n_draws)."""
     groups: tuple[Group, ...] = ()

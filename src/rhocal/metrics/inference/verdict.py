@@ -36,6 +36,8 @@ TOLERANCE = 0.02
 """The calibration error that is tolerated unless another is named: two points."""
 MAX_NEEDED = 1000
 """Times the samples that would be needed up to which their number is named."""
+MIN_DRAWS = 39
+"""Draws with which the combined test can reject at 5 % where one of them looks as bad as the samples: 2 / (1 + 39) = .05."""
 MAX_REGIONS_NAMED = 2
 OF_TOP_LABEL = ("over-confident", "under-confident")
 """Beginnings of descriptions of the confidence in the predicted class."""
@@ -62,7 +64,7 @@ class Verdict:
     driver: str
     """The test with the smallest p-value."""
     n_needed: int | None = None
-    """About how many samples would decide, where the state is undecided; None: it is decided, or hopelessly many."""
+    """About how many samples would decide, where the state is undecided; None: it is decided, hopelessly many, or few draws."""
     gaps: tuple[ClassGap, ...] = ()
     """Calibration in the large of every class, of two classes of the positive one; the most certain difference first."""
 
@@ -119,12 +121,16 @@ def verdict(
     error = _error_interval(evidence, level)
     detected = p_value <= SIGNIFICANCE_LEVEL
     state = _state(error, gaps, tolerance, is_detected=detected)
-    needed = (
-        samples_that_decide(evidence, error, gaps, tolerance, is_detected=detected) if state == "undecided" else None
-    )
-    text = _describe(evidence, gaps) if detected else ""
+    needed = None
+    if not detected and evidence.combined.n_draws < MIN_DRAWS and _is_beyond(error, gaps, tolerance):
+        sentence = _of_few_draws(evidence.combined.n_draws, tolerance)
+    else:
+        if state == "undecided":
+            needed = samples_that_decide(evidence, error, gaps, tolerance, is_detected=detected)
+        text = _describe(evidence, gaps) if detected else ""
+        sentence = _sentence(evidence, text, state, error, _open_class(evidence, gaps, tolerance), tolerance, needed)
     return Verdict(
-        _sentence(evidence, text, state, error, _open_class(evidence, gaps, tolerance), tolerance, needed),
+        sentence,
         state,
         tolerance,
         error,
@@ -158,11 +164,16 @@ def _error_interval(evidence: Evidence, level: float) -> Interval:
 
 def _state(error: Interval, gaps: Sequence[ClassGap], tolerance: float, *, is_detected: bool) -> State:
     """Intervals of few samples are not exact, and there are several; the combined test is exact, so *beyond* takes both."""
-    if error.low > tolerance or any(gap.low > tolerance or gap.high < -tolerance for gap in gaps):
+    if _is_beyond(error, gaps, tolerance):
         return "beyond" if is_detected else "undecided"
     if error.high <= tolerance and all(-tolerance <= gap.low and gap.high <= tolerance for gap in gaps):
         return "within"
     return "undecided"
+
+
+def _is_beyond(error: Interval, gaps: Sequence[ClassGap], tolerance: float) -> bool:
+    """Whether an interval lies beyond the tolerance."""
+    return error.low > tolerance or any(gap.low > tolerance or gap.high < -tolerance for gap in gaps)
 
 
 def samples_that_decide(
@@ -170,17 +181,18 @@ def samples_that_decide(
 ) -> int | None:
     """About how many samples would decide: intervals shrink with the root of their number, clustered and weighted as these.
 
-    A difference that is not detected may be noise, and next to the tolerance it would need any number of samples: it counts
-    as half the tolerance at most. Where no error is detected, the number is also one that shows a perfect model to be within.
+    One interval beyond the tolerance decides: if a detected difference is estimated above it, the number is the smallest that
+    shows one of them to be beyond. To show all differences to be within takes the largest of their numbers. A difference that
+    is not detected may be noise, and next to the tolerance it would need any number of samples: it counts as half the tolerance
+    at most. Where no error is detected, the number is also one that shows a perfect model to be within.
     """
-    factor = _factor(error.low, error.estimate, error.high, tolerance, is_detected=is_detected)
+    found = [(error.estimate, error.high - error.estimate, is_detected)]  # 0 may cut the lower limit
+    found += [(abs(gap.gap), (gap.high - gap.low) / 2, is_detected and gap.detected) for gap in gaps]
+    sizes = [(size if is_known else min(size, tolerance / 2), reach) for size, reach, is_known in found]
+    above = [_factor(size, reach, tolerance) for size, reach in sizes if size > tolerance]
+    factor = min(above) if above else max(_factor(size, reach, tolerance) for size, reach in sizes)
     if not is_detected:
         factor = max(factor, (max(error.high, evidence.ece.high) / tolerance) ** 2)
-    for gap in gaps:
-        size, reach = abs(gap.gap), (gap.high - gap.low) / 2
-        if size + reach > tolerance:
-            is_known = is_detected and gap.detected
-            factor = max(factor, _factor(size - reach, size, size + reach, tolerance, is_detected=is_known))
     if not factor <= MAX_NEEDED:
         return None
     needed = evidence.size * max(factor, 1.1)
@@ -188,13 +200,9 @@ def samples_that_decide(
     return math.ceil(needed / unit) * round(unit) if unit >= 1 else math.ceil(needed)
 
 
-def _factor(low: float, estimate: float, high: float, tolerance: float, *, is_detected: bool) -> float:
-    """Times the samples after which an interval no longer holds the tolerance."""
-    if not is_detected:
-        return ((high - estimate) / (tolerance - min(estimate, tolerance / 2))) ** 2
-    if estimate < tolerance:
-        return ((high - estimate) / (tolerance - estimate)) ** 2
-    return ((estimate - low) / (estimate - tolerance)) ** 2 if estimate > tolerance else math.inf
+def _factor(size: float, reach: float, tolerance: float) -> float:
+    """Times the samples after which the interval of a difference no longer holds the tolerance."""
+    return (reach / (tolerance - size)) ** 2 if size != tolerance else math.inf
 
 
 def points(share: float) -> str:
@@ -246,6 +254,13 @@ def _sentence(
     return (
         f"too few samples to tell: indistinguishable from perfect calibration at {n} ({compared}), but the "
         f"{of_class or f'{what} may be up to {error.high:.3f}'} (95 % confidence); {enough} for a tolerance of {limit}"
+    )
+
+
+def _of_few_draws(n_draws: int, tolerance: float) -> str:
+    return (
+        f"too few draws to tell: an interval lies beyond the tolerance of {points(tolerance)}, but {n_draws} draws are too few "
+        f"to reject perfect calibration at 5 %; n_replicates must be at least {MIN_DRAWS}"
     )
 
 
