@@ -7,6 +7,7 @@ import pytest
 import rhocal
 from helpers import synthetic
 from rhocal import metrics
+from rhocal.calibrators.fit_spec import spec_of_fit
 from rhocal.data.columns import match_columns, own_numbers, spellings
 from rhocal.data.predictions import Predictions
 from rhocal.data.spec import InputSpec
@@ -220,9 +221,8 @@ def test_the_order_of_a_fit_comes_before_numbers(form):
     frame = pd.DataFrame(Z, columns=columns)
     for one in (frame, frame[frame.columns[::-1]], frame[sorted(columns)]):
         np.testing.assert_array_equal(calibrator.predict_proba(one), expected)
-        assert (
-            rhocal.evaluate(calibrator, one, LABELS)["accuracy"].value == (NAMES[expected.argmax(1)] == LABELS).mean()
-        )
+        data = Predictions.from_arrays(one, LABELS, spec=spec_of_fit(calibrator))
+        np.testing.assert_array_equal(data.scores, Z)
 
 
 def test_counted_columns_in_the_order_of_texts_are_fitted_and_applied_by_number():
