@@ -306,3 +306,21 @@ def test_a_fit_on_one_named_column_of_a_frame(kind):
     for two in (np.stack([-margin / 2, margin / 2], 1), pd.DataFrame({"p0": -margin / 2, "p1": margin / 2})):
         np.testing.assert_allclose(cal.predict_proba(two), wanted)
     np.testing.assert_allclose(cal.predict_proba(frame), wanted)
+
+
+@pytest.mark.parametrize("form", ["{}0C", "class_{}", "P(y={})"])
+def test_classes_are_named_in_the_order_of_numbered_columns(tmp_path, form):
+    """Of the same table fit and apply read the same; where position and number differ both are refused."""
+    columns = [form.format(k) for k in (1, 2, 3)]
+    table, moved, cal, out = (tmp_path / name for name in ("t.csv", "moved.csv", "cal.safetensors", "out.csv"))
+    pd.DataFrame(Z, columns=columns).assign(labels=NAMES[Y]).to_csv(table, index=False)
+    pd.DataFrame(Z, columns=columns)[columns[::-1]].assign(labels=NAMES[Y]).to_csv(moved, index=False)
+    options = ("-m", "svs", "-o", cal, "--classes", ",".join(NAMES))
+    message = run("fit", moved, *options, code=2).stderr
+    assert "put the columns in ascending order" in " ".join(message.split())
+    invoke("fit", moved, *options, "--columns", ",".join(columns))
+    expected = rhocal.load(cal).predict_proba(Z)
+    assert rhocal.load(cal).columns_ == tuple(columns)
+    for source in (table, moved):
+        invoke("apply", cal, source, "-o", out)
+        np.testing.assert_allclose(pd.read_csv(out)[[f"probs_{name}" for name in NAMES]], expected, rtol=1e-6)

@@ -7,6 +7,7 @@ import pytest
 import rhocal
 from helpers import synthetic
 from rhocal import metrics
+from rhocal.calibrators.fit_spec import spec_of_fit
 from rhocal.data.columns import match_columns, own_numbers, spellings
 from rhocal.data.predictions import Predictions
 from rhocal.data.spec import InputSpec
@@ -192,3 +193,75 @@ def test_truth_values_are_not_read_by_position_after_a_fit_on_arrays(names):
         )
         with pytest.raises(InputError, match="are truth values, but the classes are 0 and 1; put the column of False"):
             fitted.predict_proba(pd.DataFrame(z[:, ::-1], columns=names))
+
+
+DESCENDING = ["{}0C", "t_{}0", "P(>{}0)", "class_{}", "P(y={})", "{}.5x"]
+"""Numbered columns that share nothing with classes that are texts."""
+
+
+@pytest.mark.parametrize("form", DESCENDING)
+def test_stated_classes_are_not_sorted_by_the_numbers_of_columns(form):
+    frame = pd.DataFrame(Z, columns=[form.format(k) for k in (3, 2, 1)])
+    ascending = frame.set_axis(frame.columns[::-1], axis=1)
+    for run in (rhocal.calibrator("svs").fit, metrics.accuracy, rhocal.evaluate):
+        with pytest.raises(InputError, match=r"unclear which column .* put the columns in ascending order"):
+            run(frame, LABELS, classes=NAMES, kind="logits")
+    expected = metrics.accuracy(Z, Y, kind="logits")
+    assert metrics.accuracy(ascending, LABELS, classes=NAMES, kind="logits") == expected
+    assert metrics.accuracy(frame[frame.columns[::-1]], LABELS, classes=NAMES[::-1], kind="logits") == expected
+
+
+@pytest.mark.parametrize("form", ["{}0C", "P(>{}0)", "{}h_p"])
+def test_the_order_of_a_fit_comes_before_numbers(form):
+    """Calibrators that were fitted by position on columns whose numbers do not ascend."""
+    calibrator = rhocal.calibrator("svs").fit(Z, LABELS, classes=NAMES)
+    expected = calibrator.predict_proba(Z)
+    columns = [form.format(k) for k in (3, 1, 2)]
+    calibrator.columns_ = tuple(columns)
+    frame = pd.DataFrame(Z, columns=columns)
+    for one in (frame, frame[frame.columns[::-1]], frame[sorted(columns)]):
+        np.testing.assert_array_equal(calibrator.predict_proba(one), expected)
+        data = Predictions.from_arrays(one, LABELS, spec=spec_of_fit(calibrator))
+        np.testing.assert_array_equal(data.scores, Z)
+
+
+def test_counted_columns_in_the_order_of_texts_are_fitted_and_applied_by_number():
+    wide, labels = synthetic(300, 12)
+    for start in (0, 1):
+        names = [f"p_{k}" for k in range(start, start + 12)]
+        shuffled = pd.DataFrame(wide, columns=names)[sorted(names)]
+        expected = rhocal.calibrator("svs").fit(wide, labels).predict_proba(wide)
+        for spec in ({"classes": np.arange(12)}, *([{}] if start == 0 else [])):
+            fitted = rhocal.calibrator("svs").fit(shuffled, labels, **spec)
+            np.testing.assert_allclose(fitted.predict_proba(shuffled), expected)
+            np.testing.assert_allclose(fitted.predict_proba(shuffled[names]), expected)
+
+
+def test_numbers_that_neither_count_nor_ascend_are_unclear_beside_other_labels():
+    frame = pd.DataFrame(Z, columns=["30C", "10C", "20C"])
+    with pytest.raises(InputError, match="unclear which column belongs to which of the labels"):
+        metrics.accuracy(frame, Y, kind="logits")
+    assert metrics.accuracy(frame, 10 * np.array([3, 1, 2])[Y], kind="logits") == metrics.accuracy(Z, Y, kind="logits")
+
+
+@pytest.mark.parametrize(
+    ("columns", "classes"),
+    [
+        (["type1_diabetes", "type2_diabetes"], [-1, 1]),
+        (["type1_diabetes", "type2_diabetes"], [0, 1]),
+        (["P(y=0)", "P(y=1)"], [1, 2]),
+    ],
+)
+def test_stated_numbers_may_differ_from_those_within_names(columns, classes):
+    z, y = synthetic(300, 2)
+    frame, labels = pd.DataFrame(z, columns=columns), np.array(classes)[y]
+    assert metrics.accuracy(frame, labels, classes=classes, kind="logits") == metrics.accuracy(z, y, kind="logits")
+    fitted = rhocal.TemperatureScaling().fit(frame, labels, classes=classes)
+    np.testing.assert_array_equal(fitted.predict(frame), np.array(classes)[z.argmax(1)])
+    with pytest.raises(InputError, match="only 1 are in both"):
+        metrics.accuracy(frame, labels, classes=[1, -1] if columns[0] != "P(y=0)" else [2, 1], kind="logits")
+
+
+def test_columns_that_are_numbers_are_not_said_to_be_other_classes():
+    with pytest.raises(InputError, match=r"count from 1, but labels hold 0, 1, 2; rename the columns .* array$"):
+        metrics.accuracy(pd.DataFrame(Z, columns=["1", "2", "3"]), Y, kind="logits")

@@ -78,6 +78,7 @@ def validated_scores(
     if columns is not None and calibrator.columns_ is not None and set(columns) == set(calibrator.columns_):
         logits = np.asarray(logits)[:, [columns.index(name) for name in calibrator.columns_]]
         columns = calibrator.columns_
+        spec = replace(spec, columns_of_fit=columns)
     elif columns is not None:
         check_frame(columns, classes, calibrator.columns_)
     if columns is not None:

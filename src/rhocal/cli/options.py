@@ -188,18 +188,20 @@ class Arrays:
 
     def stated(self, spec: InputSpec, stored: InputSpec) -> InputSpec:
         """A spec with the classes of the options. ``spec`` has those of a calibrator, ``stored`` what the file states."""
-        from rhocal.data.columns import check_frame, name_key
+        from rhocal.data.columns import check_frame
 
         names = _listed(self.classes)
         columns = stored.columns
         if names is not None:
-            is_single = columns is not None and len(columns) == 1 < len(names)  # named after its class, or not at all
-            if columns is None or not (is_single or set(map(name_key, names)) == set(map(name_key, columns))):
+            if columns is None:
                 columns = names  # in the order of the columns
+            elif spec.classes is not None and len(columns) == len(names) and set(columns) != set(names):
+                columns = _named_columns(columns, names)
             if spec.classes is None:
                 spec = replace(spec, classes=_as_numbers(names))
         elif columns is not None and spec.classes is not None:
-            check_frame(columns, spec.classes, None)
+            if set(columns) != set(spec.columns_of_fit or ()):
+                check_frame(columns, spec.classes, None)
             is_stated = (
                 self.columns is not None and len(spec.columns_of_fit or ()) == 1
             )  # two columns after a fit on one
@@ -257,6 +259,16 @@ class FitSpecOptions(SpecOptions):
 def _listed(text: str | None) -> tuple[str, ...] | None:
     """Names that are separated by commas."""
     return None if text is None else tuple(name.strip() for name in text.split(","))
+
+
+def _named_columns(columns: tuple[str, ...], names: tuple[str, ...]) -> tuple[str, ...]:
+    """The stated class of every column, as it stands in the table."""
+    import numpy as np
+
+    from rhocal.data.columns import match_columns
+
+    order, _ = match_columns(columns, np.array(names), None)
+    return names if order is None else tuple(names[k] for k in np.argsort(order))
 
 
 def _as_numbers(names: tuple[str, ...]) -> Any:

@@ -116,7 +116,7 @@ def match_columns(
                 _warn_of_start(columns, labels)
             return _order_of_numbers(keys, labels.dtype)
     _refuse_other_names(columns, values, is_text=is_text)
-    return _order_of_numbers(own_numbers(columns), None)[0], None
+    return _order_of_counts(columns, values, is_text=is_text), None
 
 
 def _refuse_equal_keys(what: str, names: Sequence[Any]) -> None:
@@ -252,19 +252,39 @@ def check_classes_named(fitted: str, columns: Sequence[str], classes: NDArray[An
     )
 
 
-def _order_of_classes(columns: Sequence[str], classes: NDArray[Any]) -> NDArray[np.intp] | None:
+def order_of_fit(fitted: Sequence[str], classes: NDArray[Any]) -> NDArray[np.intp] | None:
+    """The order in which a fit had the columns that it names: that of its classes.
+
+    Names that share nothing with the classes stood in the order of the fit, or in that of the numbers in which they end.
+    """
+    is_found, order = _order_of_names(fitted, classes)
+    if is_found or not _end_in_numbers(fitted):
+        return order
+    return _order_of_numbers(own_numbers(fitted), None)[0]
+
+
+def _order_of_names(columns: Sequence[str], classes: NDArray[Any]) -> tuple[bool, NDArray[np.intp] | None]:
+    """Whether names state which column is which class, and the order of the columns; None where they stand in it."""
     wanted = [name_key(value) for value in classes.tolist()]
-    present: set[str] = set()
     for names in spellings(columns):
         places = {name_key(name): j for j, name in enumerate(names)}
-        present |= places.keys() & set(wanted)
         if places.keys() == set(wanted):
             order = np.array([places[name] for name in wanted], np.intp)
-            return None if (order == np.arange(len(order))).all() else order
+            return True, None if (order == np.arange(len(order))).all() else order
     counted_from_0 = [str(k) for k in range(len(wanted))]
     if wanted == counted_from_0 and list(columns) != own_numbers(columns) and first_number(columns) == 1:
-        return _order_of_numbers(own_numbers(columns), None)[0]
-    if present:
+        return True, _order_of_numbers(own_numbers(columns), None)[0]
+    return False, None
+
+
+def _order_of_classes(columns: Sequence[str], classes: NDArray[Any]) -> NDArray[np.intp] | None:
+    """The order that puts columns in that of stated classes; position decides where names and classes share nothing."""
+    is_found, order = _order_of_names(columns, classes)
+    if is_found:
+        return order
+    wanted = [name_key(value) for value in classes.tolist()]
+    present = set(wanted) & {name_key(name) for names in spellings(columns) for name in names}
+    if present and not _numbers_shift(columns, wanted):
         raise InputError(
             f"columns {shown(columns)} are not named as the classes {shown(classes.tolist())}: only {shown(sorted(present))} "
             "are in both; rename the columns, or pass an array"
@@ -273,7 +293,40 @@ def _order_of_classes(columns: Sequence[str], classes: NDArray[Any]) -> NDArray[
         raise InputError(
             f"columns {shown(columns)} are truth values, but the classes are 0 and 1; put the column of False first"
         )
-    return _order_of_numbers(own_numbers(columns), None)[0]
+    _refuse_descending(columns, f"classes ({shown(classes.tolist())})")
+    return None
+
+
+def _order_of_counts(columns: Sequence[str], values: dict[str, Any], *, is_text: bool) -> NDArray[np.intp] | None:
+    """The order of columns beside labels with other names: names that count state the position, other numbers do not."""
+    if first_number(columns) is not None and (not is_text or _end_in_numbers(columns)):
+        return _order_of_numbers(own_numbers(columns), None)[0]
+    _refuse_descending(columns, f"labels ({shown(values.values())})")
+    return None
+
+
+def _refuse_descending(columns: Sequence[str], what: str) -> None:
+    """Raise an error for numbers in names that do not ascend: position and number state different columns."""
+    if _order_of_numbers(own_numbers(columns), None)[0] is not None:
+        raise InputError(
+            f"columns {shown(columns)} are numbered and do not stand in the order of their numbers: unclear which column "
+            f"belongs to which of the {what}; put the columns in ascending order and name the classes in this order, or "
+            "rename the columns as the classes"
+        )
+
+
+def _numbers_shift(columns: Sequence[str], wanted: Sequence[str]) -> bool:
+    """Whether numbers within names and classes ascend and none stands in its own place: -1, 1 for ``type1_x``, ``type2_x``."""
+    ours = own_numbers(columns)
+    if list(columns) == ours or not all(re.fullmatch(r"-?\d+", key) for key in (*ours, *wanted)):
+        return False
+    ascend = all([int(key) for key in keys] == sorted(int(key) for key in keys) for keys in (ours, wanted))
+    return ascend and all(a != b for a, b in zip(ours, wanted, strict=True))
+
+
+def _end_in_numbers(columns: Sequence[str]) -> bool:
+    """Whether a number ends every name."""
+    return all(name[-1:].isdecimal() for name in columns)
 
 
 def _puts_true_first(columns: Sequence[str]) -> bool:
@@ -300,6 +353,11 @@ def _refuse_other_names(columns: Sequence[str], values: dict[str, Any], *, is_te
     """Raise an error where neither names nor positions state which column belongs to which label."""
     start = first_number(columns)
     if not is_text:
+        if start == 1 and list(columns) == own_numbers(columns):
+            raise InputError(
+                f"columns {shown(columns)} count from 1, but labels hold {shown(values.values())}; rename the columns as the "
+                "labels, or pass an array"
+            )
         if start == 1:
             raise InputError(
                 f"columns {shown(columns)} count from 1, but labels hold {shown(values.values())}",

@@ -9,7 +9,7 @@ from rhocal import __version__
 from rhocal.calibrators.portable.dialects import DIALECTS, Dialect, number
 from rhocal.calibrators.portable.program import LARGE, trace
 from rhocal.calibrators.portable.terms import Place, nested, summed, terms
-from rhocal.data.columns import match_columns
+from rhocal.data.columns import match_columns, order_of_fit
 from rhocal.data.scores import SUM_TOLERANCE
 from rhocal.errors import InputError
 
@@ -52,7 +52,11 @@ def to_sql(
             remedy="name one column for each class",
         )
     if len(columns) == len(classes):  # names decide, as with data frames
-        order, _ = match_columns(columns, calibrator.classes_, None)
+        if calibrator.columns_ is not None and set(columns) == set(calibrator.columns_):
+            columns = list(calibrator.columns_)
+            order = order_of_fit(columns, calibrator.classes_)
+        else:
+            order, _ = match_columns(columns, calibrator.classes_, None)
         columns = columns if order is None else [columns[k] for k in order]
     program = trace(calibrator, is_single_score=len(columns) < len(classes))
     names = [*keep, *(f"prob_{name}" for name in classes), "predicted", "confidence"]

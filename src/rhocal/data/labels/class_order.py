@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rhocal.data.columns import check_classes_named, match_columns, name_key, shown, spellings
+from rhocal.data.columns import check_classes_named, match_columns, name_key, order_of_fit, shown, spellings
 from rhocal.data.labels.columns import label_values
 from rhocal.data.score_names import score_class, score_name
 from rhocal.errors import InputError
@@ -73,9 +73,9 @@ def _order(
     fitted = spec.columns_of_fit
     if fitted is not None and len(fitted) == 1 and names is not None:
         check_classes_named(fitted[0], columns, names, is_frame=is_frame)
-    if names is None or fitted is None or fitted == columns or set(fitted) != set(columns):
+    if names is None or fitted is None or set(fitted) != set(columns):
         return match_columns(columns, names, values, is_frame=is_frame)
-    order, names = match_columns(fitted, names, values, is_frame=is_frame)
+    order = order_of_fit(fitted, names)
     places = np.array([columns.index(name) for name in fitted], np.intp)
     places = places if order is None else places[order]
     return None if (places == np.arange(len(places))).all() else places, names
