@@ -5,7 +5,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from rhocal.data.language_models.verbal_lines import labeled_lines
 from rhocal.errors import InputError
+
+MAX_LENGTH = 2_000
+"""Characters of a text. Numbers are read with the words around them, so that time grows with the square of the length."""
 
 WORDS = {
     "certain": 0.99, "almost certain": 0.95, "nearly certain": 0.95, "extremely likely": 0.95, "extremely confident": 0.95,
@@ -49,9 +53,29 @@ _NEGATION = re.compile(
 )
 """What turns a statement into another one, or into a bound: refused, unless it is part of a phrase of the table."""
 
-_CLAUSE_END = re.compile(r"[.;:!?()\n](?!\d)|,(?!\d)|\b(?:but|though|although|however|because|since|and)\b")
-_STATEMENT_END = re.compile(r"[.;!?()\n](?!\d)|,(?!\d)|\b(?:but|though|although|however|because|since|and)\b")
+_CLAUSE_END = re.compile(r"[.;:!?()](?!\d)|,(?!\d)|\b(?:but|though|although|however|because|since|and)\b")
+_STATEMENT_END = re.compile(r"[.;!?()](?!\d)|,(?!\d)|\b(?:but|though|although|however|because|since|and)\b")
 """The same, but a colon stands inside: "confidence: 85 %"."""
+
+_AFTERTHOUGHT = re.compile(
+    r"[^\w.,;!(%]*(?:\w+ ?)?[*_\s]*[.,;!(]\s*(?:(?:of|that|that's|for|it|it's|this|i|i'm)\b[^.;!?]*)?"
+    r"\b(?:wrong|incorrect|false|mistaken|mistakes?|errors?|fail\w*|off)\b"
+)
+"""What turns a statement round after its end: "10 % chance (of error)"."""
+
+_NAME = r"(?:[A-Z][\w'-]*|\d+)"
+_NAMED = re.compile(
+    r"\b(?P<is>(?:[Ii]t's|[Ii]t is|[Aa]nswer is)(?:(?: very| highly)? likely| probably)?) "
+    rf"(?P<name>{_NAME}(?: {_NAME})*)(?=[.!*]*(?: |$))(?![.!*]* [a-z(])"
+)
+"""A sentence that ends in a name, which is the answer: a name begins with a capital letter, or is a whole number."""
+
+_USUAL_FORMS = (
+    (re.compile(r"\b(?:my|the|this) answer has an? (?=(?:probability|chance|likelihood|confidence) of\b)"), ""),
+    (re.compile(r"\b(i|i'd|i would) rate (?=my (?:\w+ )?confidence\b)"), r"\1 say "),
+    (re.compile(r"\b(?:absolutely|completely|entirely|totally) (?=(?:certain|impossible)\b)"), ""),
+)
+"""Forms of a statement, and what they are read as."""
 
 _WORDS = (
     r"i'm|i'd|i've|i|am|have|feel|think|believe|my|say|it's|it|that's|that|there's|there|is|be|being|seems|looks|would|the|this"
@@ -69,7 +93,7 @@ _ABOUT_THE_ANSWER = (
 def _words_alone(allowed: str) -> re.Pattern[str]:
     """What may stand before and after (``|``) a number or a phrase in its clause: these words alone."""
     space = r"[^\w%']*"
-    known = rf"(?:{space}(?:{allowed})\b)*{space}"
+    known = rf"(?:{space}(?>(?:{allowed})\b))*{space}"  # one reading of a word: with two, time doubles with each
     return re.compile(rf"{known}\|{known}(?:{_ABOUT_THE_ANSWER}{space})?")
 
 
@@ -78,7 +102,7 @@ _RANGE = re.compile(r"\d\s*%?\s*(?:-|–|—|−|to|and|or|through|\.\.+|…)\s*
 
 
 def verbal_confidence(value: Any) -> float:
-    """The probability that a confidence in words or numbers states.
+    r"""The probability that a confidence in words or numbers states.
 
     Parameters
     ----------
@@ -87,6 +111,10 @@ def verbal_confidence(value: Any) -> float:
         number from 0 to 1, or one of the phrases of ``rhocal.data.language_models.verbal_confidence.WORDS`` ("very
         likely"). Texts that deny or bound what they state ("not 100 % sure", "less than 50 %"), ranges, statements
         about anything but the answer ("10 % chance of error"), and numbers that may be something else are errors.
+
+        In a text of several lines those that begin with "Confidence:", "Probability:", "Certainty:", "Likelihood:" or
+        "How sure:" state it. Lines that begin with "Answer:" or "Guess:" are left out, and explanations are, unless
+        they state another confidence. A text of more than ``MAX_LENGTH`` characters is an error.
 
     Returns
     -------
@@ -97,6 +125,8 @@ def verbal_confidence(value: Any) -> float:
     --------
     >>> [verbal_confidence(text) for text in ("85 %", "0.85", "8/10", "It is very likely.", "Highly unlikely")]
     [0.85, 0.85, 0.8, 0.9, 0.05]
+    >>> verbal_confidence("Guess: Paris\nProbability: 0.8")
+    0.8
     """
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise InputError(f"confidence is {str(value)[:40]!r}, neither a number nor a text")
@@ -106,9 +136,8 @@ def verbal_confidence(value: Any) -> float:
                 f'confidence is {str(value)[:40]}; write a number from 0 to 1, or a text with a percentage ("85 %")'
             )
         return float(value)
-    text = normalized(value)
     try:
-        stated = numbers_of(text) or _phrases_of(text)
+        stated = _stated(value)
     except ValueError as error:
         raise _refusal(value, str(error)) from None
     if len(stated) != 1:
@@ -126,22 +155,51 @@ def _refusal(value: str, reason: str) -> InputError:
     )
 
 
+def _stated(text: str) -> set[float]:
+    """The probabilities that a text states."""
+    if len(text) > MAX_LENGTH:
+        raise ValueError(f"has {len(text):,} characters, more than {MAX_LENGTH:,}")
+    lines = labeled_lines(text)
+    if lines is None:
+        text = normalized(text)
+        return numbers_of(text) or _phrases_of(text)
+    stated: set[float] = set()
+    for line in map(normalized, lines.confidences):
+        stated |= numbers_of(line) or _phrases_of(line)
+    if not stated:
+        return stated
+    others = numbers_of(normalized(". ".join(lines.others)))
+    return stated.union(others, *(numbers_of(normalized(line), is_explanation=True) for line in lines.explanations))
+
+
 def normalized(text: str) -> str:
-    """A text in lower case, with single spaces and straight apostrophes."""
-    return " ".join(text.lower().replace("’", "'").split())
+    """A text in lower case, with single spaces, straight apostrophes and the usual forms of its statements."""
+    text = _NAMED.sub(_as_right, " ".join(text.replace("’", "'").split())).lower()
+    for form, usual in _USUAL_FORMS:
+        text = form.sub(usual, text)
+    return text
 
 
-def numbers_of(text: str) -> set[float]:
-    """The probabilities that a normalized text states in numbers; a ValueError where it is not clear that they are those."""
+def _as_right(match: re.Match[str]) -> str:
+    """A named answer ("it's Paris") as "it's right"; the sentence itself where the name may deny or state something."""
+    name = match["name"].lower()
+    return match[0] if _NEGATION.search(name) or _PHRASES.search(name) else f"{match['is']} right"
+
+
+def numbers_of(text: str, *, is_explanation: bool = False) -> set[float]:
+    """The probabilities that a normalized text states in numbers; a ValueError where it is not clear that they are those.
+
+    An explanation holds other numbers as well, which are left out.
+    """
     stated: set[float] = set()
     is_alone = not _FILLER.sub("", _PHRASES.sub("", _NUMBER.sub("", text)))
     for match in _NUMBER.finditer(text):
         before, after = text[: match.start()], text[match.end() :]
         if not (is_alone or _BEFORE.search(before) or _AFTER.match(after)):
-            if match["decimal"] in {"0", "1"}:
+            if is_explanation or match["decimal"] in {"0", "1"}:
                 continue  # a digit of the sentence
             raise ValueError(f"has a number that may be something else ({match[0].strip()})")
-        if _RANGE.search(before) or _NEGATION.search(_clause(before, after)):
+        if _RANGE.search(before) or _NEGATION.search(_clause(before, after)) or _AFTERTHOUGHT.match(after):
             raise ValueError("denies or bounds what it states, or states a range")
         if not _PLAIN_NUMBER.fullmatch(_NUMBER.sub("", _clause(before, after, _STATEMENT_END))):
             raise ValueError(f"may state something else than confidence in the answer ({match[0].strip()})")
