@@ -117,6 +117,19 @@ def test_every_container(case, is_iterator):
         assert_same_bits(streamed, fit(name, *data, **spec), data[0])
 
 
+def test_frames_whose_columns_count_in_another_order():
+    """Text labels do not name such columns: their numbers state the order, in memory, in blocks and where it is applied."""
+    logits, labels = synthetic(N, 12)
+    names = sorted(f"p_{j}" for j in range(12))
+    frame = pd.DataFrame({f"p_{j}": logits[:, j] for j in range(12)})[names]
+    texts = np.array([f"class {chr(97 + label)}" for label in labels])
+    whole = fit("temperature", frame, texts)
+    streamed = fit("temperature", rhocal.stream(cut(frame, texts)))
+    assert streamed.columns_ == whole.columns_ == tuple(names)
+    assert_same_bits(streamed, whole, frame)
+    np.testing.assert_array_equal(whole.predict_proba(frame), fit("temperature", logits, labels).predict_proba(logits))
+
+
 def test_blocks_of_several_types():
     logits, labels = synthetic(N, 5)
     logits = logits.astype(np.float32)

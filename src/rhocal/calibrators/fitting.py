@@ -68,7 +68,7 @@ def fit(calibrator: Calibrator, source: Source) -> Fits:
     if not source.spec.of_answers:  # a model may be wrong more often than not
         _suspect(fits.summary)
     _warn_unseen(calibrator)
-    calibrator.columns_ = source.spec.columns
+    calibrator.columns_ = source.spec.columns or source.log.columns
     calibrator.positive_ = _positive_class(fits.source, calibrator.classes_)
     return fits
 

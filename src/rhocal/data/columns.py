@@ -85,13 +85,19 @@ def _one_level(names: list[Any]) -> list[Any]:
 
 
 def match_columns(
-    columns: Sequence[str], classes: NDArray[Any] | None, labels: NDArray[Any] | None, *, is_frame: bool = False
+    columns: Sequence[str],
+    classes: NDArray[Any] | None,
+    labels: NDArray[Any] | None,
+    *,
+    is_frame: bool = False,
+    are_stated: bool = True,
 ) -> tuple[NDArray[np.intp] | None, NDArray[Any] | None]:
     """The order that puts named columns in the order of the classes, and the classes; None where the position decides.
 
     Without classes the labels are looked up among the names of the columns, as they are and without what all of them begin with
     or end in (``logit_cat``, ``cat_score``). Names that only count (``logit_0``, ``logit_1``) state the position. The columns
-    of a data frame were not selected before: ``is_frame`` refuses those that are usually no classes.
+    of a data frame were not selected before: ``is_frame`` refuses those that are usually no classes. Classes that are
+    not stated (``are_stated``) are those of labels: columns that count are in the order of their numbers, as without classes.
     """
     if len(set(columns)) < len(columns):
         twice = next(name for name in columns if list(columns).count(name) > 1)
@@ -102,7 +108,7 @@ def match_columns(
         known = labels if classes is None else classes
         _refuse_others(columns, () if known is None else np.unique(known).tolist())
     if classes is not None:
-        return _order_of_classes(columns, classes), classes
+        return _order_of_classes(columns, classes, are_stated=are_stated), classes
     if labels is None:
         return None, None
     values = {name_key(label): label for label in np.unique(labels).tolist()}
@@ -277,8 +283,8 @@ def _order_of_names(columns: Sequence[str], classes: NDArray[Any]) -> tuple[bool
     return False, None
 
 
-def _order_of_classes(columns: Sequence[str], classes: NDArray[Any]) -> NDArray[np.intp] | None:
-    """The order that puts columns in that of stated classes; position decides where names and classes share nothing."""
+def _order_of_classes(columns: Sequence[str], classes: NDArray[Any], *, are_stated: bool) -> NDArray[np.intp] | None:
+    """The order that puts columns in that of the classes; position decides where names and stated classes share nothing."""
     is_found, order = _order_of_names(columns, classes)
     if is_found:
         return order
@@ -292,6 +298,10 @@ def _order_of_classes(columns: Sequence[str], classes: NDArray[Any]) -> NDArray[
     if wanted == ["0", "1"] and _puts_true_first(columns):
         raise InputError(
             f"columns {shown(columns)} are truth values, but the classes are 0 and 1; put the column of False first"
+        )
+    if not are_stated:
+        return _order_of_counts(
+            columns, dict(zip(wanted, classes.tolist(), strict=True)), is_text=classes.dtype.kind == "U"
         )
     _refuse_descending(columns, f"classes ({shown(classes.tolist())})")
     return None

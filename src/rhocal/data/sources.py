@@ -58,6 +58,8 @@ class ReadLog:
     skipped: list[str] = field(default_factory=list)
     unused_columns: tuple[str, ...] = ()
     """Columns of a table that hold neither classes nor what was asked for."""
+    columns: tuple[str, ...] | None = None
+    """The columns of data frames, where all that a pilot came from have the same."""
     log: LogFacts | None = None
     """What is known of a log of a language model."""
 
@@ -150,6 +152,8 @@ class Source:
             rows, source = self._pilot_rows(every_block=every_block)
         if not rows:
             raise InputError(EMPTY)
+        names = {part.columns for part in rows}
+        self.log.columns = names.pop() if len(names) == 1 else None
         is_small = source.n_rows is not None and fits_in_pilot(source.n_rows, rows[0].scores)
         return source._in_memory(rows) if is_small else source._validated(rows)  # noqa: SLF001 - our own
 
@@ -187,7 +191,7 @@ class Source:
             raise
         source = self
         if self.spec.classes is None and data.classes.dtype.kind not in "iu":  # a block need not show every class
-            source = replace(source, spec=replace(self.spec, classes=data.classes))
+            source = replace(source, spec=replace(self.spec, classes=data.classes, classes_of_labels=True))
         if data.score_column is not None:
             source = replace(source, spec=replace(source.spec, positive=data.positive))
         return data, source

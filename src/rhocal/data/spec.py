@@ -43,6 +43,8 @@ class InputSpec:
 
     kind_is_stated: bool = True
     """Whether ``kind`` was stated; otherwise a file that states it itself decides."""
+    classes_of_labels: bool = False
+    """Whether ``classes`` are those that the labels of a pilot show, and nobody stated which column is which."""
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:

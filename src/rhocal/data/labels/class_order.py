@@ -74,7 +74,7 @@ def _order(
     if fitted is not None and len(fitted) == 1 and names is not None:
         check_classes_named(fitted[0], columns, names, is_frame=is_frame)
     if names is None or fitted is None or set(fitted) != set(columns):
-        return match_columns(columns, names, values, is_frame=is_frame)
+        return match_columns(columns, names, values, is_frame=is_frame, are_stated=not spec.classes_of_labels)
     order = order_of_fit(fitted, names)
     places = np.array([columns.index(name) for name in fitted], np.intp)
     places = places if order is None else places[order]
