@@ -344,25 +344,6 @@ def test_moments_of_tensors_are_those_of_arrays():
     )
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning", "ignore:.*torch.jit:FutureWarning")
-@pytest.mark.parametrize("method", ["temperature", "rho-norm", "sms:field", "isotonic", "cascade"])
-def test_scripts_give_what_modules_give(data, method, tmp_path):
-    logits = torch.tensor(data[0][:40])
-    cal = rhocal.calibrator(method).fit(*data)
-    for output in ("logits", "probs"):
-        module = cal.to_torch(output=output)
-        torch.jit.save(torch.jit.script(torch.nn.Sequential(torch.nn.Identity(), module)), tmp_path / "model.pt")
-        script = torch.jit.load(tmp_path / "model.pt")
-        for x in (logits, logits.double(), logits.half(), logits.reshape(4, 10, -1), logits[:0], torch.round(logits)):
-            torch.testing.assert_close(script(x), module(x), rtol=1e-6, atol=1e-7)
-    images = logits.T.reshape(1, -1, 5, 8)
-    module = cal.to_torch(class_axis=1)
-    torch.testing.assert_close(torch.jit.script(module)(images), module(images), rtol=1e-6, atol=1e-7)
-    assert module.class_axis == 1
-    with pytest.raises(torch.jit.Error, match="number of classes"):
-        script(logits[:, :3])
-
-
 @pytest.mark.parametrize("method", ["temperature", "rho-norm", "field", "svs:field"])
 @pytest.mark.parametrize("output", ["logits", "probs"])
 def test_a_few_rows_give_what_many_rows_give(data, method, output):

@@ -66,6 +66,16 @@ def with_block_context(location: str) -> Iterator[None]:
         raise error.at(location) from error
 
 
+def block_or_error(ref: BlockRef, *, skip_bad: bool) -> Block | FileError:
+    """Read a block. With ``skip_bad`` the error of one that cannot be read is returned: it is left out."""
+    try:
+        return ref if isinstance(ref, Block) else read_block(ref)
+    except FileError as error:
+        if not skip_bad:
+            raise
+        return error
+
+
 @dataclass(frozen=True)
 class BlockTask(Generic[R]):
     """Read a block, validate it and run a function on it; errors name the block."""
@@ -79,12 +89,9 @@ class BlockTask(Generic[R]):
     n_blocks: int = 1
 
     def __call__(self, ref: BlockRef) -> Outcome[R]:
-        try:
-            block = ref if isinstance(ref, Block) else read_block(ref)
-        except FileError as error:
-            if not self.skip_bad:
-                raise
-            return Outcome(None, ref.n_rows, skipped=(str(error),))
+        block = block_or_error(ref, skip_bad=self.skip_bad)
+        if isinstance(block, FileError):
+            return Outcome(None, ref.n_rows, skipped=(str(block),))
         with with_block_context(block.location):
             data = validate_block(block, self.spec, needs_labels=self.needs_labels)
             value = None if data is None else self.work(data)
@@ -150,12 +157,9 @@ class ReadTask:
     skip_bad: bool
 
     def __call__(self, ref: BlockRef) -> Outcome[Block]:
-        try:
-            block = ref if isinstance(ref, Block) else read_block(ref)
-        except FileError as error:
-            if not self.skip_bad:
-                raise
-            return Outcome(None, ref.n_rows, skipped=(str(error),))
+        block = block_or_error(ref, skip_bad=self.skip_bad)
+        if isinstance(block, FileError):
+            return Outcome(None, ref.n_rows, skipped=(str(block),))
         return outcome_of(block, replace(block, stored_bytes=0, pieces=()))  # its bytes are counted and compared now
 
 
@@ -170,12 +174,9 @@ class PilotTask:
     """Where the blocks are kept, so that they are read once; None on workers."""
 
     def __call__(self, ref: BlockRef) -> Outcome[PilotRows]:
-        try:
-            block = ref if isinstance(ref, Block) else read_block(ref)
-        except FileError as error:
-            if not self.skip_bad:
-                raise
-            return Outcome(None, skipped=(str(error),))
+        block = block_or_error(ref, skip_bad=self.skip_bad)
+        if isinstance(block, FileError):
+            return Outcome(None, skipped=(str(block),))
         if self.held is not None:
             self.held[block.number] = block
         with with_block_context(block.location):

@@ -15,7 +15,7 @@ STEEPEST = 2.0**28
 of a score, they differ by 1e-7 in its value."""
 
 SMALLEST_SCORE = 1e-290
-"""Smaller scores are told apart as this one is: some backends have no subnormal numbers."""
+"""Smaller scores are distinguished as this one is: some backends have no subnormal numbers."""
 
 
 def padded(rows: NDArray[np.float64], fill: float, width: int | None = None) -> NDArray[np.float64]:
