@@ -169,6 +169,18 @@ def test_a_description_that_no_fit_writes_is_refused(saved, change):
         load(card={**card, **change})
 
 
+@pytest.mark.parametrize("name", ["svs", "auto"])
+@pytest.mark.parametrize("scores", ["nll", "brier"])
+@pytest.mark.parametrize("kept", [(), ("identity", "temperature"), ("identity", "own")])
+def test_held_out_scores_without_the_fit_or_temperature_are_refused(saved, name, scores, kept):
+    card, _, load = saved(name)
+    held_out = card["evidence"]["held_out"]
+    names = {"own": next(key for key in held_out["nll"] if key not in {"identity", "temperature"})}
+    held_out[scores] = {key: held_out[scores][key] for key in (names.get(key, key) for key in kept)}
+    with pytest.raises(FileError):
+        load(card=card)
+
+
 def test_calibrators_inside_each_other_end_somewhere(saved):
     card, tensors, load = saved("svs:field")
     inside = {key: card[key] for key in ("method", "options", "evidence", "inside")}

@@ -48,7 +48,8 @@ class HeldOutScores:
     @property
     def method(self) -> str:
         """The name of the fit: the one that is not a reference."""
-        return next(name for name in self.nll if name not in {"identity", "temperature"})
+        (name, *_) = (name for name in self.nll if name not in {"identity", "temperature"})
+        return name
 
     @property
     def summary(self) -> str:
